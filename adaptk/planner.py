@@ -1,0 +1,273 @@
+"""Which arm is played next: the best one known, or a priced visit to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptk.acceptance import AcceptancePosterior
+from adaptk.decision import Reason
+from adaptk.guard import Ledger, Patience
+from adaptk.latency import LatencyPosterior
+from adaptk.settings import Settings
+from adaptk.thompson import goodput_draws, winners
+
+BLOCK = 32  # chooses per draw
+CLIMB_BLOCK = 8  # chooses between looks at the price of the first drafting arm
+VISIT = 5  # steps of an excursion; the first only pays for the change of shape
+PROBE = 3  # steps of a blind probe from K=0
+PROBE_SHARE = 0.8  # of the blocks in which a blind probe is affordable
+DRAWS = 16
+MARGIN = math.log(1.004)  # what another arm must promise before it is switched to
+PESSIMISM = 0.5  # standard deviations of step time added to the price of a visit
+_KEPT_PLANS = 4096
+
+
+class _Plan(NamedTuple):
+    """The best arm at one batch size, every arm's log goodput, the arms allowed, and the reason."""
+
+    winner: int
+    scores: list[float]
+    allowed: list[int]
+    reason: Reason
+
+
+class Planner:
+    """Turns the posteriors into a plan K*(batch) per block, and decides on visits.
+
+    A plan holds the arm with the highest believed goodput for each batch size and stays for a block of ``BLOCK`` chooses.
+    At the start of a block everything uncertain is drawn ``DRAWS`` times; one draw, taken at random, may send the
+    controller on a visit of ``VISIT`` steps to the arm that it prefers, if the ledger affords the price and the arm's wait
+    is over. The probability of what was played is the share of the draws that would have led there.
+
+    Parameters
+    ----------
+    climbing
+        Start at the cheapest arm and work upward, because nothing is known of this engine.
+    """
+
+    def __init__(
+        self,
+        acceptance: AcceptancePosterior,
+        latency: LatencyPosterior,
+        settings: Settings,
+        rng: np.random.Generator,
+        climbing: bool,
+    ) -> None:
+        self.acceptance = acceptance
+        self.latency = latency
+        self.ledger = Ledger(settings.budget)
+        self.patience = Patience()
+        self.arms = latency.arms
+        self.arm = -1
+        self.visiting = -1
+        self.climbing = climbing
+        self._rng = rng
+        self._max_log_itl = math.log(settings.max_itl_ms) if settings.max_itl_ms else math.inf
+        self._permitted = [i for i, k in enumerate(self.arms) if k >= settings.min_k]
+        self._plan: dict[int, _Plan] = {}
+        self._propensity = 1.0
+        self._chance_left = 0
+        self._block_left = 0
+        self._visit_left = 0
+        self._visit_alarms = 0
+        self._retime = -1
+        self._steps = 0
+        self.refused = False
+
+    def next(self, batch: int, context: float | None, regime_changed: bool) -> tuple[int, Reason, float]:
+        """Index of the arm for the step now being scheduled, why, and the probability with which it was played."""
+        if self.climbing and not self.latency.level_known:
+            self.arm = self._permitted[0]
+            return self.arm, Reason.HOLD, 1.0
+        if regime_changed:
+            self.cancel_visit()
+        self.refused = False
+        if self._block_left <= 0 or regime_changed:
+            self._begin_block(batch, context)
+        self._block_left -= 1
+        self._steps += 1
+        propensity, self._chance_left = (self._propensity if self._chance_left > 0 else 1.0), self._chance_left - 1
+        if self._visit_left > 0:
+            self._visit_left -= 1
+            return self.visiting, Reason.EXPLORE, propensity
+        arm, reason = self.best(batch, context)
+        return arm, Reason.GUARD if self.refused and reason is Reason.EXPLOIT else reason, propensity
+
+    def best(self, batch: int, context: float | None) -> tuple[int, Reason]:
+        """The planned arm; the running one is held while no other promises more than the margin."""
+        plan = self._plan.get(batch) or self._make_plan(batch, context)
+        if plan.winner != self.arm:
+            if self.arm in plan.allowed and plan.scores[plan.winner] < plan.scores[self.arm] + MARGIN:
+                return self.arm, Reason.HOLD
+            self.arm = plan.winner
+        return plan.winner, plan.reason
+
+    @property
+    def visit_scheduled(self) -> bool:
+        """Whether steps of a visit are still to be played."""
+        return self._visit_left > 0
+
+    def judge(self, batch: int, context: float | None) -> None:
+        """All steps of the visit have come back: replan, and remember whether it was worth it."""
+        visited, before = self.visiting, self.arm
+        self.visiting = -1
+        self.replan()
+        now, _ = self.best(batch, context)
+        if now == visited:
+            self.patience.succeeded(visited, batch)
+            if self.latency.alarms > self._visit_alarms and before >= 0:
+                self._retime = before  # the surprise may have been the engine's, not the arm's
+        else:
+            self.patience.failed(visited, batch)
+
+    def replan(self) -> None:
+        """Take up what was learnt since the block began."""
+        self.acceptance.settle()
+        self._plan.clear()
+
+    def change_detected(self) -> None:
+        """Draw anew at the next step; what failed before may work now."""
+        self.patience.forgive()
+        self._block_left = 0
+        self._plan.clear()
+
+    def cancel_visit(self) -> None:
+        """The load moved away: the visit would be judged on another batch size."""
+        self._visit_left = 0
+        self.visiting = -1
+
+    def allowed(self, batch: int, context: float | None) -> list[int]:
+        """Indices of the arms within the operator's limits at this batch size."""
+        return self._allowed(self.latency.log_times(batch, self.acceptance.widths(self.arms), context))
+
+    def price_ms(self, arm: int, batch: int, context: float | None, steps: int, sure_of_nothing: bool = False) -> float:
+        """Milliseconds that a visit is expected to cost beyond the planned arm; pessimistic about step time."""
+        widths = self.acceptance.widths(self.arms)
+        lengths = self.acceptance.lengths(self.arms)
+        times = self.latency.log_times(batch, widths, context)
+        spread = math.sqrt(max(0.0, self.latency.covariance(batch, widths)[arm, arm]))
+        base = max(self.arm, 0)
+        worth = math.exp(times[base]) * (1.0 if sure_of_nothing else lengths[arm]) / lengths[base]
+        return max(0.0, math.exp(times[arm] + PESSIMISM * spread) - worth) * steps
+
+    def _begin_block(self, batch: int, context: float | None) -> None:
+        self._block_left = BLOCK
+        self.patience.tick()
+        self.latency.tick(self._steps)
+        self._steps = 0
+        self.replan()
+        if self.climbing:
+            self._climb(batch, context)
+            return
+        base, _ = self.best(batch, context)
+        if self.visiting >= 0:
+            return
+        if self._retime >= 0:
+            arm, self._retime = self._retime, -1
+            if arm != base and self.ledger.affords(self.price_ms(arm, batch, context, VISIT)):
+                self._visit(arm, VISIT, 1.0)
+            return
+        self._draw(base, batch, context)
+
+    def _climb(self, batch: int, context: float | None) -> None:
+        """The cheapest arm has set the scale; visit the next one as soon as its price allows, then let the posterior decide."""
+        lowest = self.arm = self._permitted[0]
+        self._block_left = CLIMB_BLOCK
+        if len(self._permitted) == 1:
+            self.climbing = False
+        elif self.ledger.affords(self.price_ms(self._permitted[1], batch, context, VISIT)):
+            self.climbing = False
+            self._visit(self._permitted[1], VISIT, 1.0)
+        else:
+            self._plan[batch] = _Plan(lowest, [0.0] * len(self.arms), [lowest], Reason.GUARD)
+
+    def _draw(self, base: int, batch: int, context: float | None) -> None:
+        lengths, log_times = goodput_draws(self.acceptance, self.latency, batch, context, DRAWS, self._rng)
+        allowed = self.allowed(batch, context)
+        drawn = winners(lengths, log_times, allowed).tolist()
+        open_arms = {arm for arm in set(drawn) - {base} if self._may_visit(arm, batch, context)}
+        shares = {arm: drawn.count(arm) / DRAWS for arm in open_arms}
+        pick = drawn[int(self._rng.integers(DRAWS))]
+        self.refused = pick != base and pick not in open_arms
+        stay = 1.0 - sum(shares.values())
+        probe = self._blind_probe(base, allowed, batch, context)
+        probed = PROBE_SHARE * stay if probe >= 0 else 0.0
+        if pick in open_arms:
+            self._visit(pick, VISIT, shares[pick] + (probed if pick == probe else 0.0))
+        elif probe >= 0 and self._rng.random() < PROBE_SHARE:
+            self._visit(probe, PROBE, shares.get(probe, 0.0) + probed)
+        else:
+            self._propensity, self._chance_left = stay - probed, VISIT
+
+    def _may_visit(self, arm: int, batch: int, context: float | None) -> bool:
+        return self.patience.allows(arm, batch) and self.ledger.affords(self.price_ms(arm, batch, context, VISIT))
+
+    def _blind_probe(self, base: int, allowed: Sequence[int], batch: int, context: float | None) -> int:
+        """The cheapest drafting arm, where K=0 is played and shows nothing of the drafter; -1 where not affordable."""
+        above = [i for i in allowed if i > base]
+        if self.arms[base] > 0 or not above:
+            return -1
+        price = self.price_ms(above[0], batch, context, PROBE, sure_of_nothing=True)
+        return above[0] if self.ledger.affords(price) else -1
+
+    def _visit(self, arm: int, steps: int, propensity: float) -> None:
+        self.visiting, self._visit_left = arm, steps
+        self._propensity, self._chance_left = propensity, steps
+        self._visit_alarms = self.latency.alarms
+
+    def _make_plan(self, batch: int, context: float | None) -> _Plan:
+        times = self.latency.log_times(batch, self.acceptance.widths(self.arms), context)
+        scores = [math.log(n) - t for n, t in zip(self.acceptance.lengths(self.arms), times, strict=True)]
+        allowed = self._allowed(times)
+        winner = max(allowed, key=scores.__getitem__)
+        free = max(range(len(scores)), key=scores.__getitem__)
+        reason = Reason.EXPLOIT
+        if free != winner:
+            reason = Reason.MIN_K if free < self._permitted[0] else Reason.GUARD
+        if len(self._plan) >= _KEPT_PLANS:
+            self._plan.clear()
+        plan = self._plan[batch] = _Plan(winner, scores, allowed, reason)
+        return plan
+
+    def _allowed(self, times: Sequence[float]) -> list[int]:
+        """Arms within the operator's limits; the cheapest one where none is."""
+        if self._max_log_itl == math.inf:
+            return self._permitted
+        within = [i for i in self._permitted if times[i] <= self._max_log_itl]
+        return within or [min(self._permitted, key=times.__getitem__)]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {
+            "ledger": self.ledger.snapshot(),
+            "patience": self.patience.snapshot(),
+            "plan": [[batch, p.winner, p.scores, p.allowed, p.reason.value] for batch, p in self._plan.items()],
+            **{name: getattr(self, name) for name in _STATE},
+        }
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self.ledger.load(data["ledger"])
+        self.patience.load(data["patience"])
+        self._plan = {b: _Plan(w, list(s), list(a), Reason(r)) for b, w, s, a, r in data["plan"]}
+        for name in _STATE:
+            setattr(self, name, data[name])
+
+
+_STATE = (
+    "arm",
+    "visiting",
+    "climbing",
+    "refused",
+    "_propensity",
+    "_chance_left",
+    "_block_left",
+    "_visit_left",
+    "_visit_alarms",
+    "_retime",
+    "_steps",
+)

@@ -1,0 +1,92 @@
+"""What prompt tokens add to a step, so that steps mixed with prefill can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adaptk.prior import StepTimePrior
+
+MEMORY = 0.98  # of one pair of steps
+CLEAN_MEMORY = 0.99
+RARE = 0.1  # below this share of clean steps the mixed ones are used as well
+PRIOR_TOKENS = 512.0  # difference in prompt tokens whose evidence the prior is worth
+CLIP = 3.0  # a pair may claim at most this multiple of the believed cost
+
+
+class PrefillCost:
+    """Milliseconds per prompt token, learnt from neighbouring steps that differ in prompt tokens alone.
+
+    While steps without prefill are frequent they alone are used for the arms, and the mixed ones teach only this cost;
+    where they are rare, the prompt tokens' share is taken off the mixed ones. The starting value is the cost of one more
+    decode token in the largest batch of the table, which is compute-bound like prefill.
+    """
+
+    def __init__(self, prior: StepTimePrior) -> None:
+        self._known = prior.timed
+        start = _marginal_cost(prior) if prior.timed else 0.0
+        self._tokens_squared = PRIOR_TOKENS**2
+        self._product = start * PRIOR_TOKENS**2
+        self._clean = 1.0
+        self._last: tuple[int, int, int, float] | None = None
+
+    @property
+    def ms_per_token(self) -> float:
+        """Believed cost, milliseconds per prompt token."""
+        return self._product / self._tokens_squared
+
+    def usable_ms(self, arm: int, decodes: int, prefill_tokens: int, elapsed_ms: float) -> float | None:
+        """The part of a step's time that the arm is answerable for, milliseconds; ``None``: leave this step out."""
+        self._clean = CLEAN_MEMORY * self._clean + (1.0 - CLEAN_MEMORY) * (prefill_tokens == 0)
+        self._learn(arm, decodes, prefill_tokens, elapsed_ms)
+        if prefill_tokens == 0:
+            return elapsed_ms
+        if self._clean >= RARE:
+            return None
+        rest = elapsed_ms - self.ms_per_token * prefill_tokens
+        return rest if rest > 0.1 * elapsed_ms else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        last = None if self._last is None else list(self._last)
+        return {
+            "product": self._product,
+            "tokens_squared": self._tokens_squared,
+            "clean": self._clean,
+            "last": last,
+            "known": self._known,
+        }
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self._product, self._tokens_squared = data["product"], data["tokens_squared"]
+        self._clean, self._known = data["clean"], data["known"]
+        self._last = None if data["last"] is None else tuple(data["last"])
+
+    def _learn(self, arm: int, decodes: int, tokens: int, elapsed_ms: float) -> None:
+        last, self._last = self._last, (arm, decodes, tokens, elapsed_ms)
+        if last is None or last[0] != arm or abs(last[1] - decodes) > 0.1 * decodes:
+            return
+        more = tokens - last[2]
+        if abs(more) < 16:
+            return
+        cost = (elapsed_ms - last[3]) / more
+        if self._known:
+            cost = min(cost, CLIP * self.ms_per_token)
+        if cost <= 0.0:
+            return
+        self._known = True
+        self._product = MEMORY * self._product + cost * more * more
+        self._tokens_squared = MEMORY * self._tokens_squared + more * more
+
+
+def _marginal_cost(prior: StepTimePrior) -> float:
+    table = prior.table
+    assert table is not None
+    batch = max(table.batches)
+    least, most = table.ks[0], table.ks[-1]
+    if most == least:
+        return 0.0
+    low, high = table.itl_ms(batch, least), table.itl_ms(batch, most)
+    assert low is not None and high is not None
+    return max(0.0, (high - low) / (batch * (most - least)))

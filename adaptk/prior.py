@@ -1,0 +1,80 @@
+"""What is believed of step times before the first step: the table, or a roofline where there are no times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from adaptk.roofline import relative_cost, slope_that_prefers
+from adaptk.table import GoodputTable
+
+_KEPT_ROWS = 4096
+
+
+class StepTimePrior:
+    """Log step time per batch size and arm, and the K that the user had.
+
+    Parameters
+    ----------
+    table
+        Seed table, or ``None``.
+    arms
+        Arms in rising order.
+    k_max
+        Drafts per request that the engine makes without any table.
+    """
+
+    def __init__(self, table: GoodputTable | None, arms: Sequence[int], k_max: int) -> None:
+        self.table = table
+        self.arms = tuple(arms)
+        self.timed = table is not None and table.has_times
+        self._k_max = k_max
+        self._rows: dict[tuple[int, int], list[float]] = {}
+        self._static: dict[int, int] = {}
+        self._has_contexts = self.timed and table is not None and any(r.context is not None for r in table.rows)
+
+    def row(self, batch: int, context: float | None) -> list[float]:
+        """Log milliseconds per arm, shape ``(arms,)``; to an unknown constant where ``timed`` is false."""
+        bucket = -1
+        if self._has_contexts and context is not None:
+            bucket = round(8.0 * math.log1p(context))  # steps of 12 %: the table is queried once for each
+        key = (batch, bucket)
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= _KEPT_ROWS:
+                self._rows.clear()
+            row = self._rows[key] = self._compute(batch, None if bucket < 0 else math.expm1(bucket / 8.0))
+        return row
+
+    def static_arm(self, batch: int) -> int:
+        """Index of the arm nearest to the K that the user had at this batch size."""
+        index = self._static.get(batch)
+        if index is None:
+            if len(self._static) >= _KEPT_ROWS:
+                self._static.clear()
+            index = self._static[batch] = self._nearest(self.static_k(batch))
+        return index
+
+    def static_k(self, batch: int) -> int:
+        """The K that the table prescribes, or the engine's own where there is no table."""
+        if self.table is None:
+            return self._k_max
+        return self.table.best_k(batch, arms=self.arms if self.timed else None)
+
+    def known(self, k: int) -> bool:
+        """Whether the table has times for this arm."""
+        return self.timed and self.table is not None and self.table.knows(k)
+
+    def _compute(self, batch: int, context: float | None) -> list[float]:
+        if self.timed:
+            assert self.table is not None
+            times = [self.table.itl_ms(batch, k, context) for k in self.arms]
+            return [math.log(t) for t in times if t is not None]
+        if self.table is None:
+            return [math.log(relative_cost(batch, k)) for k in self.arms]
+        slope = slope_that_prefers(self.arms[self.static_arm(batch)], self.arms)
+        base = math.log(relative_cost(batch, 0))
+        return [base + math.log1p(slope * k) for k in self.arms]
+
+    def _nearest(self, k: int) -> int:
+        return min(range(len(self.arms)), key=lambda i: (abs(self.arms[i] - k), self.arms[i]))

@@ -1,0 +1,68 @@
+"""A few step times of one arm and batch size, held together until they are booked as one observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SAME_BATCH = 0.35  # ln(batch) within which samples are put together
+
+
+class Samples:
+    """Deviations of log step time from the prior, with the mean place they were taken at.
+
+    Examples
+    --------
+    >>> s = Samples()
+    >>> for y in (0.01, 0.0, 1.5):
+    ...     s.take(arm=1, width=3.0, log_batch=2.0, y=y)
+    >>> s.quickest(tolerance=0.1)
+    (0.005, 2)
+    """
+
+    __slots__ = ("arm", "log_batch", "values", "width")
+
+    def __init__(self) -> None:
+        self.arm = -1
+        self.width = 0.0
+        self.log_batch = 0.0
+        self.values: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def near(self, arm: int, log_batch: float) -> bool:
+        """Whether a sample of this arm and batch size belongs with these; an empty group takes any."""
+        return not self.values or (arm == self.arm and abs(log_batch - self.log_batch) < SAME_BATCH)
+
+    def take(self, arm: int, width: float, log_batch: float, y: float, times: int = 1) -> None:
+        """Add a sample, ``times`` over."""
+        share = times / (len(self.values) + times)
+        self.arm = arm
+        self.width += (width - self.width) * share
+        self.log_batch += (log_batch - self.log_batch) * share
+        self.values.extend([y] * times)
+
+    def quickest(self, tolerance: float) -> tuple[float, int]:
+        """Mean and size of the cluster within ``tolerance`` above the smallest value."""
+        limit = min(self.values) + tolerance
+        cluster = [v for v in self.values if v <= limit]
+        return sum(cluster) / len(cluster), len(cluster)
+
+    def mean(self) -> float:
+        """Mean of all values."""
+        return sum(self.values) / len(self.values)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.width = self.log_batch = 0.0
+        self.values = []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {"arm": self.arm, "width": self.width, "log_batch": self.log_batch, "values": list(self.values)}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self.arm, self.width, self.log_batch = data["arm"], data["width"], data["log_batch"]
+        self.values = list(data["values"])

@@ -1,0 +1,190 @@
+"""Every setting, its default, its unit and its environment variable, in one place."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+Mode = Literal["on", "shadow", "off"]
+PREFIX = "ADAPTK_"
+_T = TypeVar("_T")
+
+
+class SettingsError(ValueError):
+    """A setting has a value that adaptk refuses; the message names the setting, the value and the remedy."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a controller and of the vLLM plugin around it.
+
+    Parameters
+    ----------
+    mode
+        ``on`` acts, ``shadow`` decides and records without acting, ``off`` leaves the engine untouched (``ADAPTK``).
+    table
+        Path of the seed table (``ADAPTK_TABLE``).
+    arms
+        Numbers of drafts per request that may be chosen (``ADAPTK_ARMS``, as ``0,1,3,7``); ``None``: (0, 1, 3, 7) cut
+        at the engine's maximum, and that maximum.
+    min_k
+        Smallest number of drafts that may be chosen (``ADAPTK_MIN_K``).
+    max_itl_ms
+        Arms whose believed step time is above this are not chosen, milliseconds (``ADAPTK_MAX_ITL_MS``).
+    budget
+        Share of the baseline's time that exploring may cost, 0 to 1 (``ADAPTK_BUDGET``).
+    seed
+        Seed of the random draws (``ADAPTK_SEED``).
+    trace, state, control
+        Paths; ``{rank}`` stands for the data-parallel rank (``ADAPTK_TRACE``, ``ADAPTK_STATE``, ``ADAPTK_CONTROL``).
+    metrics_port, metrics_host
+        Where metrics are served (``ADAPTK_METRICS_PORT``, ``ADAPTK_METRICS_HOST``); no port: nowhere.
+    strict
+        Raise instead of standing down when adaptk cannot start (``ADAPTK_STRICT``).
+
+    Raises
+    ------
+    SettingsError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> Settings.from_env({"ADAPTK": "on", "ADAPTK_ARMS": "0,1,3"}).arms
+    (0, 1, 3)
+    """
+
+    mode: Mode = "off"
+    table: str | None = None
+    arms: tuple[int, ...] | None = None
+    min_k: int = 0
+    max_itl_ms: float | None = None
+    budget: float = 0.01
+    seed: int = 0
+    trace: str | None = None
+    state: str | None = None
+    control: str | None = None
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name, (holds, remedy) in _RULES.items():
+            value = getattr(self, name)
+            if (value is not None or name not in _OPTIONAL) and not _quietly(holds, value):
+                raise SettingsError(f"{name} is {value!r}: {remedy}")
+        if self.arms is not None:
+            msgspec.structs.force_setattr(self, "arms", tuple(sorted(self.arms)))
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
+        """Read ``ADAPTK`` and ``ADAPTK_*``; an empty variable counts as unset.
+
+        Raises
+        ------
+        SettingsError
+            For a variable that adaptk does not know or a value that it refuses, naming both.
+        """
+        env = os.environ if env is None else env
+        fields: dict[str, Any] = {}
+        for variable, text in env.items():
+            if (variable != "ADAPTK" and not variable.startswith(PREFIX)) or not text.strip():
+                continue
+            name = "mode" if variable == "ADAPTK" else variable.removeprefix(PREFIX).lower()
+            read = _READERS.get(name) if variable.isupper() else None
+            if read is None or (name == "mode" and variable != "ADAPTK"):
+                raise SettingsError(f"{variable} is not a setting of adaptk{_hint(variable)}")
+            try:
+                fields[name] = read(text.strip())
+                cls(**{name: fields[name]})
+            except ValueError as error:
+                reason = str(error) if isinstance(error, SettingsError) else _RULES[name][1]
+                raise SettingsError(f"{variable}={text!r} is refused: {reason}") from None
+        return cls(**fields)
+
+
+def _integer(text: str) -> int:
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    value = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}.get(text.lower())
+    if value is None:
+        raise SettingsError("use 1 or 0")
+    return value
+
+
+def _arms(text: str) -> tuple[int, ...]:
+    return tuple(sorted(int(part) for part in text.split(",")))
+
+
+def _mode(text: str) -> str:
+    return {"1": "on", "0": "off"}.get(text.lower(), text.lower())
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _quietly(holds: Callable[[_T], bool], value: _T) -> bool:
+    try:
+        return holds(value)
+    except (TypeError, ValueError, OverflowError):  # of another type, or an int beyond all floats
+        return False
+
+
+def _hint(variable: str) -> str:
+    known = ["ADAPTK", *(PREFIX + name.upper() for name in _READERS if name != "mode")]
+    near = difflib.get_close_matches(variable, known, n=1)
+    return f": did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "mode": (lambda v: v in ("on", "shadow", "off"), "use on, shadow or off"),
+    "arms": (
+        lambda v: len(v) > 0 and all(map(_count, v)) and len(set(v)) == len(v),
+        "give distinct whole numbers of at least 0, as 0,1,3,7",
+    ),
+    "min_k": (_count, "give a whole number of at least 0"),
+    "max_itl_ms": (lambda v: _real(v) and v > 0, "give milliseconds above 0"),
+    "budget": (lambda v: _real(v) and 0 <= v <= 1, "give a share from 0 to 1, as 0.01"),
+    "seed": (_count, "give a whole number of at least 0"),
+    "metrics_port": (lambda v: _count(v) and 0 < v < 65536, "give a port from 1 to 65535"),
+    "strict": (lambda v: isinstance(v, bool), "use 1 or 0"),
+}
+
+_RULES |= dict.fromkeys(("table", "trace", "state", "control"), (_text, "give a path, or leave it out"))
+_RULES["metrics_host"] = (_text, "give a host name or an address")
+
+_OPTIONAL = frozenset(
+    name
+    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True)
+    if default is None
+)
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "mode": _mode,
+    "table": str,
+    "arms": _arms,
+    "min_k": _integer,
+    "max_itl_ms": float,
+    "budget": float,
+    "seed": _integer,
+    "trace": str,
+    "state": str,
+    "control": str,
+    "metrics_port": _integer,
+    "metrics_host": str,
+    "strict": _flag,
+}

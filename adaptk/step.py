@@ -1,0 +1,126 @@
+"""The record of one engine step: the only currency between engine, controller, trace and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import gt
+from typing import Any
+
+import msgspec
+import numpy as np
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one finished engine step did and how long it took.
+
+    Parameters
+    ----------
+    batch_size
+        Requests scheduled in the step, prefills included, ``>= 0``.
+    elapsed_ms
+        Wall time of the step, milliseconds; ``None`` where unknown. A NaN, infinite or non-positive time is kept here
+        and treated as unknown by the controller, which counts it.
+    k
+        Drafts per request that this step was scheduled to make for the next one: what ``choose`` returned.
+    drafted
+        Drafts verified in this step, shape ``(requests,)``; 0 for requests that had none. Dummy and
+        grammar-invalid drafts are not among them.
+    accepted
+        Drafts of ``drafted`` that were accepted, shape ``(requests,)``, ``0 <= accepted <= drafted``.
+    context_tokens
+        Tokens in the KV cache before the step, summed over the scheduled requests; ``None`` where unknown.
+    prefill_tokens
+        Prompt tokens computed in the step.
+    device_ms
+        The worker's own time for the step, milliseconds, where known; preferred to ``elapsed_ms``.
+    draft_k
+        Drafts per request made inside ``elapsed_ms`` where that is not ``k`` (an engine that drafts what the previous
+        step decided).
+    decodes
+        Requests of the batch that decode, where prefills are among them; ``None`` means all of them.
+    verified
+        Draft tokens really computed, where padding or a grammar made it differ from ``sum(drafted)``.
+    emitted
+        Tokens per request that counted, shape ``(requests,)``; drafts accepted beyond a stop do not.
+    t_ms
+        Clock reading at the end of the step, milliseconds.
+
+    Raises
+    ------
+    ValueError
+        If the lists differ in length, a request accepted more than it drafted, a count is no whole number of at
+        least 0, or a time is no number.
+
+    Examples
+    --------
+    >>> StepRecord(batch_size=2, elapsed_ms=9.0, k=3, drafted=[3, 1], accepted=[2, 1]).drafted
+    [3, 1]
+    """
+
+    batch_size: int
+    elapsed_ms: float | None
+    k: int
+    drafted: Sequence[int]
+    accepted: Sequence[int]
+    context_tokens: int | None = None
+    prefill_tokens: int = 0
+    device_ms: float | None = None
+    draft_k: int | None = None
+    decodes: int | None = None
+    verified: int | None = None
+    emitted: Sequence[int] | None = None
+    t_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        drafted, accepted, emitted = self.drafted, self.accepted, self.emitted
+        if len(drafted) != len(accepted):
+            raise ValueError(f"accepted has {len(accepted)} entries, drafted {len(drafted)}: give one per request")
+        if emitted is not None and len(emitted) != len(drafted):
+            raise ValueError(f"emitted has {len(emitted)} entries, drafted {len(drafted)}: give one per request")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if type(value) is int and value >= 0:
+                continue
+            if (value is not None or name in _REQUIRED) and not _is_count(value):
+                raise ValueError(f"{name} is {value!r}: give a whole number of at least 0")
+        for name in ("elapsed_ms", "device_ms", "t_ms"):
+            value = getattr(self, name)
+            if value is not None and type(value) is not float and not _is_time(value):
+                raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
+        for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted)):
+            if values is not None and not _whole(values):
+                raise ValueError(f"{name} is {values!r}: give a whole number per request")
+        for name, values in (("accepted", accepted), ("emitted", emitted)):
+            if values is not None and len(values) > 0 and min(values) < 0:
+                raise ValueError(f"{name} is {values!r}: give numbers of at least 0")
+        if any(map(gt, accepted, drafted)):
+            d, a = next((d, a) for d, a in zip(drafted, accepted, strict=True) if a > d)
+            raise ValueError(f"accepted {a!r} of {d!r} drafted: need 0 <= accepted <= drafted for each request")
+
+
+_REQUIRED = ("batch_size", "k", "prefill_tokens")
+_COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "decodes", "verified")
+
+
+def _whole(values: Any) -> bool:
+    if isinstance(values, np.ndarray):
+        return values.dtype.kind in "iu"
+    # A sum is an int only if all entries are, which is far cheaper than to look at each: this runs once per step.
+    try:
+        return type(sum(values)) is int or all(isinstance(value, (int, np.integer)) for value in values)
+    except TypeError:
+        return False
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and bool(value >= 0)
+
+
+def _is_time(value: object) -> bool:
+    if not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        float(value)
+    except OverflowError:  # an int that no float can hold
+        return False
+    return True

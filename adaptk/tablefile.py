@@ -1,0 +1,124 @@
+"""Tables as JSON files: one row per line, so that two of them can be compared with ``diff``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptk.tablerows import TableError, TableRow, shown
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 64 * 2**20
+_FIELDS = ("schema_version", "meta", "acceptance", "schedule", "rows")
+_PROFILE = "measure one with `adaptk profile`"
+
+
+def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields of a table file, unchecked but for version and names.
+
+    Raises
+    ------
+    TableError
+        If the file is missing, too large, truncated, no JSON object, of another version or has unknown fields.
+    """
+    name = os.fsdecode(path)
+    content = _decode_object(name, _read_bytes(Path(name)))
+    if "schema_version" not in content:
+        raise TableError(f"{name}: schema_version is missing, so this is no table of adaptk: {_PROFILE}")
+    version = content["schema_version"]
+    if version != SCHEMA_VERSION or isinstance(version, (bool, float)):
+        raise TableError(
+            f"{name}: schema_version is {shown(version)}, this adaptk reads {SCHEMA_VERSION}: "
+            f"use the adaptk that wrote it, or {_PROFILE}"
+        )
+    for field in content:
+        if field not in _FIELDS:
+            raise TableError(f"{name}: {shown(field)} is not a field of a table: known are {', '.join(_FIELDS)}")
+    return {field: value for field, value in content.items() if field != "schema_version"}
+
+
+def _read_bytes(name: Path) -> bytes:
+    try:
+        status = name.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would block the engine's start
+            raise TableError(f"{name}: is not a regular file: give the path of a table, or {_PROFILE}")
+        if status.st_size > MAX_BYTES:
+            raise TableError(f"{name}: has {status.st_size} bytes, more than {MAX_BYTES}: this is no table, {_PROFILE}")
+        return name.read_bytes()
+    except FileNotFoundError:
+        raise TableError(f"{name}: there is no such file: check the path, or {_PROFILE}") from None
+    except TableError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise TableError(f"{str(name)!r}: cannot be read ({error}): check the path and its permissions") from None
+
+
+def _decode_object(name: str, data: bytes) -> dict[str, Any]:
+    """Decode a JSON object, saying whether the file was cut off or is something else."""
+    if not data.strip():
+        raise TableError(f"{name}: is empty: copy it again, or {_PROFILE}")
+    try:
+        content = msgspec.json.decode(data)
+    except RecursionError:
+        raise TableError(f"{name}: is nested too deeply, so this is no table of adaptk: {_PROFILE}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        what = "is truncated" if "truncated" in str(error) else f"is not JSON ({error})"
+        raise TableError(f"{name}: {what}: copy it again, or {_PROFILE}") from None
+    if not isinstance(content, dict):
+        raise TableError(f"{name}: holds {shown(content)} where an object is expected: {_PROFILE}")
+    return content
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    meta: Mapping[str, Any],
+    acceptance: Sequence[float] | None,
+    schedule: Iterable[Sequence[int]] | None,
+    rows: Sequence[TableRow],
+) -> None:
+    """Write a table so that a reader sees the old file or the whole new one, never a part.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be written.
+    """
+    parts = [f'"schema_version": {SCHEMA_VERSION}', f'"meta": {_pretty(meta)}']
+    if acceptance is not None:
+        parts.append(f'"acceptance": {_one_line(acceptance)}')
+    if schedule is not None:
+        parts.append(f'"schedule": {_lines(schedule)}')
+    if rows:
+        parts.append(f'"rows": {_lines(rows)}')
+    # Through a symbolic link to its target, which a rename would otherwise replace.
+    target = Path(os.path.realpath(os.fsdecode(path)))
+    scratch = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with scratch.open("x", encoding="utf-8") as file:
+            file.write("{\n  " + ",\n  ".join(parts) + "\n}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise TableError(f"{os.fsdecode(path)}: cannot be written ({error}): check the folder and its space") from None
+
+
+def _pretty(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode().replace("\n", "\n  ")
+
+
+def _lines(items: Iterable[Any]) -> str:
+    return "[\n    " + ",\n    ".join(_one_line(item) for item in items) + "\n  ]"
+
+
+def _one_line(item: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(item), indent=0).decode()

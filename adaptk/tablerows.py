@@ -1,0 +1,181 @@
+"""Rows, acceptance and notes of a table: what is allowed in them, and errors that say what is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+MAX_ROWS = 1_000_000
+MAX_BATCH = 1_000_000
+MAX_K = 1024
+MIN_ITL_MS, MAX_ITL_MS = 1e-6, 1e9
+
+_WHOLE = (int, np.integer)
+_REAL = (*_WHOLE, float, np.floating)
+
+
+class TableError(ValueError):
+    """A table, or a question put to one, is refused; the message names the field, the value and the remedy."""
+
+
+class TableRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One measured cell of a table.
+
+    Parameters
+    ----------
+    batch
+        Requests that decode in the step, 1 to 1,000,000.
+    k
+        Drafts per request, 0 to 1024.
+    itl_ms
+        Wall time of the whole step, milliseconds, 1e-6 to 1e9.
+    context
+        Mean tokens per request in the KV cache, ``>= 0``; ``None`` where it was not recorded.
+    n
+        Samples behind ``itl_ms``, ``>= 1``; ``None`` where it was not recorded.
+    spread_ms, p10_ms, p90_ms
+        Standard deviation, 10th and 90th percentile of the samples, milliseconds; carried, not used for ``best_k``.
+    """
+
+    batch: int
+    k: int
+    itl_ms: float
+    context: float | None = None
+    n: int | None = None
+    spread_ms: float | None = None
+    p10_ms: float | None = None
+    p90_ms: float | None = None
+
+
+def count(name: str, value: Any, low: int, high: int) -> int:
+    """``value`` as int if it is a whole number from ``low`` to ``high``; booleans and floats are refused."""
+    if isinstance(value, bool) or not isinstance(value, _WHOLE) or not low <= value <= high:
+        raise TableError(f"{name} is {shown(value)}: give a whole number from {low} to {high}")
+    return int(value)
+
+
+def number(name: str, value: Any, low: float, high: float) -> float:
+    """``value`` as float if it is a finite number from ``low`` to ``high``; booleans are refused."""
+    if isinstance(value, bool) or not isinstance(value, _REAL) or not low <= value <= high:
+        raise TableError(f"{name} is {shown(value)}: give a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def shown(value: Any) -> str:
+    """A short ``repr``, so that an error stays readable whatever a file held."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # ints of thousands of digits, nested beyond reason
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read_rows(rows: Iterable[TableRow | Mapping[str, Any]]) -> tuple[TableRow, ...]:
+    """Check rows and sort them by context, batch and K.
+
+    Raises
+    ------
+    TableError
+        If there are none or too many, one has an unknown, missing or impossible field, or two describe the same cell.
+    """
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise TableError(f"rows is {shown(rows)}: give a list of rows with batch, k and itl_ms")
+    if isinstance(rows, Sequence) and len(rows) > MAX_ROWS:
+        raise TableError(f"rows has {len(rows)} entries: give at most {MAX_ROWS}")
+    cells: dict[tuple[int, int, float | None], TableRow] = {}
+    for i, raw in enumerate(rows):
+        row = _read_row(f"rows[{i}]", raw)
+        cell = (row.batch, row.k, row.context)
+        if cell in cells:
+            raise TableError(
+                f"rows[{i}] repeats batch {row.batch}, k {row.k}, context {row.context}: keep one row for each cell"
+            )
+        if i >= MAX_ROWS:
+            raise TableError(f"rows has more than {MAX_ROWS} entries: give fewer")
+        cells[cell] = row
+    if not cells:
+        raise TableError("rows is empty: give at least one row, or a schedule")
+    return tuple(sorted(cells.values(), key=lambda r: (-1.0 if r.context is None else r.context, r.batch, r.k)))
+
+
+def _read_row(where: str, raw: TableRow | Mapping[str, Any]) -> TableRow:
+    row = msgspec.structs.asdict(raw) if isinstance(raw, TableRow) else raw
+    if not isinstance(row, Mapping):
+        raise TableError(f"{where} is {shown(raw)}: give an object with batch, k and itl_ms")
+    unknown = sorted(map(str, row.keys() - set(TableRow.__struct_fields__)))
+    if unknown:
+        raise TableError(
+            f"{where} has the unknown field {shown(unknown[0])}: known are {', '.join(TableRow.__struct_fields__)}"
+        )
+    for field in ("batch", "k", "itl_ms"):
+        if field not in row:
+            raise TableError(f"{where} has no {field}: give batch, k and itl_ms in every row")
+    fields: dict[str, Any] = {
+        "batch": count(f"{where}.batch", row["batch"], 1, MAX_BATCH),
+        "k": count(f"{where}.k", row["k"], 0, MAX_K),
+        "itl_ms": number(f"{where}.itl_ms", row["itl_ms"], MIN_ITL_MS, MAX_ITL_MS),
+    }
+    if row.get("n") is not None:
+        fields["n"] = count(f"{where}.n", row["n"], 1, 2**53)
+    for field, high in (("context", 1e12), ("spread_ms", MAX_ITL_MS), ("p10_ms", MAX_ITL_MS), ("p90_ms", MAX_ITL_MS)):
+        if row.get(field) is not None:
+            fields[field] = number(f"{where}.{field}", row[field], 0.0, high)
+    return TableRow(**fields)
+
+
+def read_acceptance(acceptance: Sequence[float] | None) -> tuple[float, ...] | None:
+    """Check conditional acceptance probabilities, shape ``(positions,)``.
+
+    Raises
+    ------
+    TableError
+        If it is empty, too long, or a value is outside [0, 1].
+    """
+    if acceptance is None:
+        return None
+    if isinstance(acceptance, (str, bytes, Mapping)) or not isinstance(acceptance, Iterable):
+        raise TableError(f"acceptance is {shown(acceptance)}: give one probability per draft position, or leave it out")
+    values = list(acceptance)
+    if not 1 <= len(values) <= MAX_K:
+        raise TableError(f"acceptance has {len(values)} entries: give 1 to {MAX_K}, or leave it out where unknown")
+    return tuple(number(f"acceptance[{i}]", value, 0.0, 1.0) for i, value in enumerate(values))
+
+
+def read_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A private plain-JSON copy of ``meta``.
+
+    Raises
+    ------
+    TableError
+        If it is no mapping, cannot be written as JSON, or its ``staircase`` is not a boolean.
+    """
+    if meta is None:
+        return {}
+    if not isinstance(meta, Mapping):
+        raise TableError(f"meta is {shown(meta)}: give an object, or leave it out")
+    _refuse_non_finite("meta", meta, 0)
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(meta)), type=dict[str, Any])
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TableError(f"meta is {shown(meta)}, not plain JSON ({error}): use text, numbers, lists") from None
+    if not isinstance(plain.get("staircase", False), bool):
+        raise TableError(f"meta.staircase is {shown(plain['staircase'])}: give true or false")
+    return plain
+
+
+def _refuse_non_finite(where: str, value: Any, depth: int) -> None:
+    """NaN and infinity would come back from a file as null; deep nesting would overflow the stack of the reader."""
+    if depth > 64:
+        raise TableError(f"{where[:60]} is nested deeper than 64 levels: use a flatter object")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TableError(f"{where} is {value!r}: give a finite number or null")
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _refuse_non_finite(f"{where}.{key}", part, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for i, part in enumerate(value):
+            _refuse_non_finite(f"{where}[{i}]", part, depth + 1)

@@ -1,0 +1,143 @@
+"""The trace format, and how it is read: a header line, then one JSON line per engine step.
+
+The header is ``{"schema_version": 1, "kind": "adaptk-trace", ...}``, each further line a :class:`TraceRow`. NaN and
+infinite numbers are written as ``null``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from adaptk.decision import Decision
+from adaptk.step import StepRecord
+
+SCHEMA_VERSION = 1
+KIND = "adaptk-trace"
+
+_MAX_LINE = 64 * 2**20  # bytes; keeps a file of something else from filling the memory
+
+
+class TraceError(ValueError):
+    """A trace cannot be opened or read; the message names the file, the line and the remedy."""
+
+
+class TraceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One engine step and the decision that belongs to it; ``None`` where there was none."""
+
+    step: StepRecord
+    decision: Decision | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A trace in memory; ``skipped`` counts the unreadable lines that a lenient reader passed over."""
+
+    header: dict[str, Any]
+    rows: list[TraceRow]
+    skipped: int = 0
+
+
+def header_line(fields: Mapping[str, Any]) -> bytes:
+    """The first line of a trace.
+
+    Raises
+    ------
+    TraceError
+        If ``fields`` is not plain data or takes a name of the format.
+    """
+    for name in ("schema_version", "kind"):
+        if name in fields:
+            raise TraceError(f"header has {name}, which the format sets itself: choose another name")
+    try:
+        return msgspec.json.encode({"schema_version": SCHEMA_VERSION, "kind": KIND, **fields}) + b"\n"
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TraceError(f"header is no plain data ({error}): use text, numbers, lists and objects") from None
+
+
+def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
+    """Read a whole trace.
+
+    Parameters
+    ----------
+    path
+        File that a ``TraceWriter`` wrote.
+    lenient
+        Skip and count rows that cannot be read, such as the last one of an engine that was killed.
+
+    Raises
+    ------
+    TraceError
+        If the file or its header cannot be read, or, unless ``lenient``, a row.
+    """
+    reader = _Reader(path, lenient)
+    rows = list(reader)
+    return Trace(reader.header, rows, reader.skipped)
+
+
+def iter_trace(path: str | os.PathLike[str], lenient: bool = False) -> Iterator[TraceRow]:
+    """The rows of a trace one after the other, in constant memory; parameters and errors as :func:`read_trace`."""
+    return iter(_Reader(path, lenient))
+
+
+class _Reader:
+    def __init__(self, path: str | os.PathLike[str], lenient: bool) -> None:
+        self.path = Path(path)
+        self.skipped = 0
+        self._lenient = lenient
+        self._decode = msgspec.json.Decoder(TraceRow).decode
+        with self._open() as file:
+            self.header = self._read_header(file.readline(_MAX_LINE))
+
+    def __iter__(self) -> Iterator[TraceRow]:
+        with self._open() as file:
+            file.readline(_MAX_LINE)
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=2):
+                try:
+                    yield self._row(line)
+                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                    if not self._lenient:
+                        cut = "is cut off" if not line.endswith(b"\n") else f"is no row of a trace ({error})"
+                        remedy = "remove the line, or read leniently to skip and count it"
+                        raise TraceError(f"{self.path}, line {number}: {cut}: {remedy}") from None
+                    self.skipped += 1
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError:
+            raise TraceError(f"{self.path}: there is no such file: check the path; ADAPTK_TRACE writes one") from None
+        except (OSError, ValueError) as error:
+            raise TraceError(f"{str(self.path)!r}: cannot be read ({error}): check the path") from None
+
+    def _read_header(self, line: bytes) -> dict[str, Any]:
+        try:
+            header = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            header = None
+        if not isinstance(header, dict) or header.get("kind") != KIND:
+            raise TraceError(f"{self.path}, line 1: is no header of an adaptk trace: give a file that adaptk wrote")
+        version = header.get("schema_version")
+        if version != SCHEMA_VERSION or isinstance(version, bool):
+            raise TraceError(
+                f"{self.path}, line 1: schema_version is {version!r}, this adaptk reads {SCHEMA_VERSION}: "
+                "read it with the adaptk that wrote it"
+            )
+        return header
+
+    def _row(self, line: bytes) -> TraceRow:
+        try:
+            return self._decode(line)
+        except msgspec.ValidationError:
+            # A propensity that was not finite has become null, which its type does not allow.
+            raw = msgspec.json.decode(line)
+            if not isinstance(raw, dict) or not isinstance(raw.get("decision"), dict):
+                raise
+            if raw["decision"].get("propensity", 0.0) is not None:
+                raise
+            raw["decision"]["propensity"] = math.nan
+            return msgspec.convert(raw, TraceRow)

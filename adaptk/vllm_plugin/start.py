@@ -1,0 +1,173 @@
+"""What an adaptive scheduler checks and says when it starts: act, shadow, or stand down with the reason."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from adaptk._version import __version__
+from adaptk.settings import Settings
+from adaptk.vllm_plugin import capture, compat
+from adaptk.vllm_plugin.collect import Collector
+from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.steering import Policy, Steering
+
+if TYPE_CHECKING:
+    from adaptk.table import GoodputTable
+
+_NOT_SERVED = ("state", "control", "metrics_port")
+
+
+class StartError(RuntimeError):
+    """adaptk cannot start as it was asked to; the message says why and what to do."""
+
+
+def start(scheduler: Any, settings: Settings, controller: Policy | None = None) -> Steering:
+    """Build the steering of ``scheduler`` and log what it will do.
+
+    Raises
+    ------
+    StartError
+        Under ``settings.strict`` where a setting or the table is refused. Otherwise that is logged and the steering
+        is inert.
+    """
+    config = getattr(scheduler, "vllm_config", None)
+    scheduled = _scheduled_ks(scheduler)
+    capture.neutralise(scheduler)
+    k_max = int(getattr(scheduler, "num_spec_tokens", 0) or 0)
+    if k_max <= 0 or (config is not None and getattr(config, "speculative_config", None) is None):
+        return _inert(logging.INFO, "no speculative decoding is configured, so there is nothing to choose")
+    reason = compat.inert_reason(config)
+    if reason is not None:
+        return _inert(logging.WARNING, reason)
+    try:
+        _check_base(scheduler, config)
+        _check_graphs(config, settings)
+        arms = _arms(config, settings, k_max, scheduled)
+        table, key = _table(config, settings, k_max)
+        if controller is None:
+            controller = _controller(table, arms, settings, k_max)
+        writer = _writer(config, settings, arms, key)
+    except Exception as error:
+        if settings.strict:
+            raise StartError(f"adaptk cannot start: {error}") from error
+        return _inert(logging.ERROR, str(error))
+    v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
+    _announce(config, settings, getattr(controller, "arms", arms), key, v2)
+    return Steering(
+        controller,
+        k_max,
+        acting=settings.mode != "shadow",
+        collector=Collector(compat.dummy_limit(config, v2)),
+        draft_cost=compat.draft_cost(config, v2),
+        writer=writer,
+    )
+
+
+def _inert(level: int, reason: str) -> Steering:
+    logger.log(level, "adaptk %s is inactive: %s", __version__, reason)
+    return Steering(None, reason=reason)
+
+
+def _scheduled_ks(scheduler: Any) -> set[int]:
+    """The numbers of drafts that vLLM has prepared for, empty where it has no schedule."""
+    lookup = getattr(scheduler, "dynamic_sd_lookup", None)
+    return set(lookup[1:]) if lookup else set()
+
+
+def _check_base(scheduler: Any, config: Any) -> None:
+    asynchronous = getattr(getattr(config, "scheduler_config", None), "async_scheduling", False)
+    if asynchronous and not compat.is_async_class(type(scheduler)):
+        raise StartError(
+            f"async_scheduling is on and {type(scheduler).__mro__[2].__qualname__} is no AsyncScheduler, so that vLLM "
+            "makes no drafts at all; derive it from AsyncScheduler or turn async_scheduling off"
+        )
+
+
+def _check_graphs(config: Any, settings: Settings) -> None:
+    speculative = getattr(config, "speculative_config", None)
+    schedule = getattr(speculative, "num_speculative_tokens_per_batch_size", None)
+    if settings.mode == "shadow" or schedule or config is None or not compat.full_graphs(config):
+        return
+    raise StartError(
+        compat.graph_reason(config)
+        or "FULL CUDA graphs were captured for num_speculative_tokens only, because vLLM dropped the schedule (it does "
+        "so for data parallelism); run one engine per rank without data_parallel_size"
+    )
+
+
+def _arms(config: Any, settings: Settings, k_max: int, scheduled: set[int]) -> tuple[int, ...]:
+    arms = capture.allowed_arms(settings, k_max)
+    if not scheduled or config is None or not compat.full_graphs(config):
+        return arms
+    kept = tuple(k for k in arms if k in scheduled) or tuple(sorted(scheduled))
+    if kept != arms:
+        logger.warning("adaptk plays only %s of its arms %s: vLLM has FULL CUDA graphs for no others", kept, arms)
+    return kept
+
+
+def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | None, str]:
+    from adaptk.table import GoodputTable
+
+    if settings.table is not None:
+        path = settings.table.replace("{rank}", str(_rank(config)))
+        table = GoodputTable.load(path)
+        return table, f"{path} ({_key(table.meta)})"
+    schedule = capture.operators_schedule(config)
+    if schedule is None:
+        return None, "no table"
+    clamped = [[first, last, min(k, k_max)] for first, last, k in schedule]
+    return GoodputTable.from_schedule(clamped), "no table, seeded by the configured schedule"
+
+
+def _key(meta: dict[str, Any]) -> str:
+    plain = {name: value for name, value in meta.items() if isinstance(value, (str, int, float))}
+    return ", ".join(f"{name}={value}" for name, value in plain.items()) or "no meta"
+
+
+def _controller(table: GoodputTable | None, arms: Sequence[int], settings: Settings, k_max: int) -> Policy:
+    from adaptk.controller import Controller
+
+    return Controller(table, arms=arms, settings=settings, seed=settings.seed, k_max=k_max)
+
+
+def _writer(config: Any, settings: Settings, arms: Sequence[int], key: str) -> Any:
+    if settings.trace is None:
+        return None
+    from adaptk.trace import TraceWriter
+
+    header = {
+        "adaptk": __version__,
+        "vllm": compat.vllm_version(),
+        "mode": settings.mode,
+        "arms": list(arms),
+        "table": key,
+        "schedule": capture.operators_schedule(config),
+    }
+    return TraceWriter(settings.trace.replace("{rank}", str(_rank(config))), header)
+
+
+def _rank(config: Any) -> int:
+    parallel = getattr(config, "parallel_config", None)
+    return int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
+
+
+def _announce(config: Any, settings: Settings, arms: Sequence[int], key: str, v2: bool) -> None:
+    schedule = getattr(getattr(config, "speculative_config", None), "num_speculative_tokens_per_batch_size", None)
+    owner = "set by adaptk for capture only" if isinstance(schedule, capture.CaptureSchedule) else "the operator's"
+    logger.info(
+        "adaptk %s on vLLM %s: mode %s, arms %s, table %s, schedule %s, model runner %s",
+        __version__,
+        compat.vllm_version(),
+        settings.mode,
+        tuple(arms),
+        key,
+        f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
+        "V2" if v2 else "V1",
+    )
+    for note in compat.price_notes(config, v2):
+        logger.warning("adaptk: %s", note)
+    for name in _NOT_SERVED:
+        if getattr(settings, name) is not None:
+            logger.warning("ADAPTK_%s is not available in adaptk %s and is ignored", name.upper(), __version__)
