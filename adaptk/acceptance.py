@@ -21,6 +21,7 @@ MEMORY_TRIALS = 3000.0
 MEMORY_STEPS = 300.0
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
 FLOOR_TRIALS = 8.0
+RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
 SUPPLY_STEPS = 40.0
 SUPPLY_TRIALS = 200.0
 STOP_STEPS = 200.0
@@ -241,16 +242,19 @@ class AcceptancePosterior:
         return self._cusum.update(z) != 0
 
     def _restart(self) -> None:
+        """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
         self.alarms += 1
-        shift = 0.0
+        shifts, information = 0.0, 0.0
         for j in range(self.k_max):
             s, f = self._since_s[j], self._since_f[j]
-            old = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
             if s + f >= 3.0:
-                shift = max(-6.0, min(6.0, _logit((s + 0.5) / (s + f + 1.0)) - old))
-            mean = _expit(old + shift)
-            self.alpha[j] = s + 2.0 * mean
-            self.beta[j] = f + 2.0 * (1.0 - mean)
+                p = (s + 0.5) / (s + f + 1.0)
+                known = (s + f) * p * (1.0 - p)
+                shifts += known * max(-6.0, min(6.0, _logit(p) - self._anchor[j]))
+                information += known
+            mean = _expit(self._anchor[j] + (shifts / information if information else 0.0))
+            self.alpha[j] = s + RESTART_WEIGHT * mean
+            self.beta[j] = f + RESTART_WEIGHT * (1.0 - mean)
             self._limit(j)
             self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
             self._drafted[j] = False

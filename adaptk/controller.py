@@ -98,6 +98,7 @@ class Controller:
         self._visit_end = -1
         self._judge = False
         self._dead = False
+        self._explored = False
 
     def choose(self, batch_size: int, context_tokens: int | None = None, decodes: int | None = None) -> int:
         """Drafts per request for the step now being scheduled.
@@ -154,21 +155,23 @@ class Controller:
         drafted = record.drafted
         most = max(drafted, default=0)
         asked = most if asked is None or asked < most else asked
+        time_alarms = self._latency.alarms
         changed = self._acceptance.observe(drafted, record.accepted, asked, decodes, record.emitted)
-        if changed:
-            self.counters["acceptance_alarms"] += 1
+        self.counters["acceptance_alarms"] += changed
         self._watch_drafter(asked)
         elapsed = _time_of(record)
         if elapsed is None:
             self.counters["times_refused"] += record.elapsed_ms is not None or record.device_ms is not None
         elif decodes > 0:
-            changed = self._observe_time(record, decision, elapsed, asked, decodes) or changed
+            self._observe_time(record, decision, elapsed, asked, decodes)
         if decision is not None and decision.seq > self._visit_end >= 0:
             # The drafts of the visit's last step have come back with this one.
-            changed = self._flush_time() or changed
+            self._latency.flush()
             self._visit_end, self._judge = -1, True
-        if changed:
-            self._planner.change_detected()
+        new_time = self._latency.alarms > time_alarms
+        if changed or new_time:
+            self.counters["time_alarms"] += new_time
+            self._planner.change_detected(of_time=new_time)
         return decision
 
     def belief(self, batch_size: int, context_tokens: int | None = None) -> list[ArmBelief]:
@@ -265,37 +268,33 @@ class Controller:
 
     def _observe_time(
         self, record: StepRecord, decision: Decision | None, elapsed: float, asked: int, decodes: int
-    ) -> bool:
-        """Book a step's time where it is one arm's; whether a change was detected."""
+    ) -> None:
+        """Book a step's time where it is one arm's."""
         usual = self._usual_ms or elapsed
         elapsed_capped = min(elapsed, STALL * usual)
         self._usual_ms = usual + 0.05 * (elapsed_capped - usual)
         self._planner.ledger.earn(elapsed_capped)
-        if decision is not None and decision.reason is Reason.EXPLORE and decision.k == record.k:
-            self._spend(record, elapsed_capped, decodes)
+        exploring = decision is not None and decision.reason is Reason.EXPLORE and decision.k == record.k
+        if exploring or self._explored:
+            self._spend(record, elapsed_capped, asked, decodes)
+        self._explored = exploring
         made = record.k if record.draft_k is None else record.draft_k
         verified = sum(record.drafted) if record.verified is None else record.verified
         width = verified / decodes
         arm = self._index.get(asked)
         if made != asked or arm is None or width > asked + 0.01:
-            return self._flush_time()  # two arms in one step, or drafts that nobody asked for: neither's time
+            self._latency.flush()  # two arms in one step, or drafts that nobody asked for: neither's time
+            return
         if verified == 0 and asked > 0 and self._acceptance.supply > FULL_SUPPLY:
-            return False
+            return
         usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
-        if usable is None:
-            return False
-        context = None if record.context_tokens is None else record.context_tokens / record.batch_size
-        changed = self._latency.add(arm, decodes, width, usable, context)
-        self.counters["time_alarms"] = self._latency.alarms
-        return changed
+        if usable is not None:
+            context = None if record.context_tokens is None else record.context_tokens / record.batch_size
+            self._latency.add(arm, decodes, width, usable, context)
 
-    def _flush_time(self) -> bool:
-        changed = self._latency.flush()
-        self.counters["time_alarms"] = self._latency.alarms
-        return changed
-
-    def _spend(self, record: StepRecord, elapsed: float, decodes: int) -> None:
-        planner, arm = self._planner, self._index.get(record.k)
+    def _spend(self, record: StepRecord, elapsed: float, asked: int, decodes: int) -> None:
+        """Book what a visit's step cost beyond the time that the planned arm would have taken for the same tokens."""
+        planner, arm = self._planner, self._index.get(asked)
         if arm is None or planner.arm < 0 or record.prefill_tokens:
             return
         lengths = self._acceptance.lengths(self.arms)
@@ -312,7 +311,7 @@ class Controller:
             self._dead = dead
 
 
-_STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead")
+_STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead", "_explored")
 
 
 def _resolve_arms(table: GoodputTable | None, arms: Sequence[int] | None, k_max: int | None) -> tuple[int, ...]:

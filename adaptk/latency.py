@@ -18,10 +18,11 @@ Indices = npt.NDArray[np.intp]
 
 FLOOR = 0.008  # misfit that no number of samples removes, log units
 RETURN_STEPS = 10_000.0  # after about as many steps a variance is back at the prior
-GROUP = 3  # steps whose quickest cluster makes one observation
+GROUP, MOST_GROUP = 3, 8  # steps whose quickest cluster makes one observation: more where slow ones are common
 SURPRISE = 3.0  # standard deviations
 AGREE = 5  # slow samples that must agree before they are believed
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
+SLOW_MEMORY = 0.02  # weight of one group in the share of slow samples
 LASTING = 0.05  # a surprise below this is booked without an alarm, log units
 
 
@@ -57,6 +58,9 @@ class LatencyPosterior:
         self._group = Samples()
         self._slow = Samples()
         self._last = 0.0
+        self._slow_share = 0.0
+        self._excess = 0.0
+        self._group_size = GROUP
 
     def add(self, arm: int, batch: int, width: float, elapsed_ms: float, context: float | None) -> bool:
         """Take the time of one step; whether a change was detected.
@@ -74,7 +78,7 @@ class LatencyPosterior:
             self._learn_noise(y)
         self._last = y
         group.take(arm, width, log_batch, y)
-        return (self.flush() or changed) if len(group.values) >= GROUP else changed
+        return (self.flush() or changed) if len(group.values) >= self._group_size else changed
 
     def flush(self) -> bool:
         """Book the samples at hand, if there are any; whether a change was detected."""
@@ -82,9 +86,10 @@ class LatencyPosterior:
         if not group.values:
             return False
         y, n = group.quickest(3.3 * self.noise)
+        self._learn_contamination(y, n)
         index, h = self._design(group)
         gain, spread = self._project(index, h)
-        noise = self.noise**2 / n + FLOOR**2
+        noise = self.noise**2 / n + FLOOR**2 + self._slow_share ** len(group) * self._excess**2
         deviation = y - float(h @ self._mean[index])
         limit = SURPRISE * math.sqrt(spread + noise)
         changed = False
@@ -143,6 +148,7 @@ class LatencyPosterior:
             "level_known": self.level_known,
             "alarms": self.alarms,
             "last": self._last,
+            "contamination": [self._slow_share, self._excess, self._group_size],
             "group": self._group.snapshot(),
             "slow": self._slow.snapshot(),
         }
@@ -153,6 +159,7 @@ class LatencyPosterior:
         self._cov = np.array(data["cov"], dtype=np.float64)
         self.noise, self.level_known = data["noise"], data["level_known"]
         self.alarms, self._last = data["alarms"], data["last"]
+        self._slow_share, self._excess, self._group_size = data["contamination"]
         self._group.load(data["group"])
         self._slow.load(data["slow"])
 
@@ -176,12 +183,16 @@ class LatencyPosterior:
         if not (agree and abs(slow.mean() - y) < max(4.0 * self.noise, 0.25 * deviation)):
             slow.clear()
         slow.take(group.arm, group.width, group.log_batch, y, times=n)
-        if len(slow) < (AGREE_FAR if deviation > FAR else AGREE):
+        if len(slow) < (AGREE_FAR if deviation > FAR else self._agree()):
             return False
         deviation += slow.mean() - y
         slow.clear()
         # Only part of a slowdown is believed: an arm left for it must stay unsure enough to be tried again.
         return self._surprised(index, h, deviation, max(noise, (0.2 * deviation) ** 2))
+
+    def _agree(self) -> int:
+        """Slow samples in a row that contamination, at the share seen, would bring once in 100,000 groups."""
+        return max(AGREE, math.ceil(math.log(1e-5) / math.log(min(0.9, max(1e-3, self._slow_share)))))
 
     def _surprised(self, index: Indices, h: Array, deviation: float, noise: float) -> bool:
         """Widen along the prior until the deviation is within two standard deviations, then book it."""
@@ -201,6 +212,17 @@ class LatencyPosterior:
     def _set_mean(self, mean: Array) -> None:
         self._mean = mean
         self._rows: list[list[float]] = mean.reshape(NODES, -1).tolist()
+
+    def _learn_contamination(self, y: float, n: int) -> None:
+        """Track how many samples lie above the quickest cluster, and how far."""
+        values = self._group.values
+        slow = len(values) - n
+        self._slow_share += SLOW_MEMORY * (slow / len(values) - self._slow_share)
+        if slow:
+            excess = min(FAR, (sum(values) - n * y) / slow - y)
+            self._excess += 0.1 * (excess - self._excess)
+        share = min(0.6, max(1e-3, self._slow_share))
+        self._group_size = max(GROUP, min(MOST_GROUP, math.ceil(math.log(0.01) / math.log(share))))
 
     def _learn_noise(self, y: float) -> None:
         """Track the median distance of neighbouring samples, which stalls cannot move far."""

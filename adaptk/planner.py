@@ -17,10 +17,11 @@ from adaptk.thompson import goodput_draws, winners
 
 BLOCK = 32  # chooses per draw
 CLIMB_BLOCK = 8  # chooses between looks at the price of the first drafting arm
-VISIT = 5  # steps of an excursion; the first only pays for the change of shape
+VISIT = 4  # steps of an excursion; the first only pays for the change of shape, three make an observation
 PROBE = 3  # steps of a blind probe from K=0
 PROBE_SHARE = 0.8  # of the blocks in which a blind probe is affordable
 DRAWS = 16
+HORIZON = 200  # steps over which a better arm would pay
 MARGIN = math.log(1.004)  # what another arm must promise before it is switched to
 PESSIMISM = 0.5  # standard deviations of step time added to the price of a visit
 _KEPT_PLANS = 4096
@@ -74,7 +75,7 @@ class Planner:
         self._block_left = 0
         self._visit_left = 0
         self._visit_alarms = 0
-        self._retime = -1
+        self._retime = False
         self._steps = 0
         self.refused = False
 
@@ -120,7 +121,7 @@ class Planner:
         if now == visited:
             self.patience.succeeded(visited, batch)
             if self.latency.alarms > self._visit_alarms and before >= 0:
-                self._retime = before  # the surprise may have been the engine's, not the arm's
+                self._retime = True  # the surprise may have been the engine's, not the arm's
         else:
             self.patience.failed(visited, batch)
 
@@ -129,8 +130,9 @@ class Planner:
         self.acceptance.settle()
         self._plan.clear()
 
-    def change_detected(self) -> None:
+    def change_detected(self, of_time: bool) -> None:
         """Draw anew at the next step; what failed before may work now."""
+        self._retime = self._retime or of_time
         self.patience.forgive()
         self._block_left = 0
         self._plan.clear()
@@ -144,15 +146,17 @@ class Planner:
         """Indices of the arms within the operator's limits at this batch size."""
         return self._allowed(self.latency.log_times(batch, self.acceptance.widths(self.arms), context))
 
-    def price_ms(self, arm: int, batch: int, context: float | None, steps: int, sure_of_nothing: bool = False) -> float:
+    def price_ms(
+        self, arm: int, batch: int, context: float | None, steps: int, pessimism: float = PESSIMISM
+    ) -> float:
         """Milliseconds that a visit is expected to cost beyond the planned arm; pessimistic about step time."""
         widths = self.acceptance.widths(self.arms)
         lengths = self.acceptance.lengths(self.arms)
         times = self.latency.log_times(batch, widths, context)
         spread = math.sqrt(max(0.0, self.latency.covariance(batch, widths)[arm, arm]))
         base = max(self.arm, 0)
-        worth = math.exp(times[base]) * (1.0 if sure_of_nothing else lengths[arm]) / lengths[base]
-        return max(0.0, math.exp(times[arm] + PESSIMISM * spread) - worth) * steps
+        worth = math.exp(times[base]) * lengths[arm] / lengths[base]
+        return max(0.0, math.exp(times[arm] + pessimism * spread) - worth) * (steps + 0.5)
 
     def _begin_block(self, batch: int, context: float | None) -> None:
         self._block_left = BLOCK
@@ -166,12 +170,8 @@ class Planner:
         base, _ = self.best(batch, context)
         if self.visiting >= 0:
             return
-        if self._retime >= 0:
-            arm, self._retime = self._retime, -1
-            if arm != base and self.ledger.affords(self.price_ms(arm, batch, context, VISIT)):
-                self._visit(arm, VISIT, 1.0)
-            return
-        self._draw(base, batch, context)
+        if not (self._retime and self._visit_runner_up(base, batch, context)):
+            self._draw(base, batch, context)
 
     def _climb(self, batch: int, context: float | None) -> None:
         """The cheapest arm has set the scale; visit the next one as soon as its price allows, then let the posterior decide."""
@@ -185,11 +185,30 @@ class Planner:
         else:
             self._plan[batch] = _Plan(lowest, [0.0] * len(self.arms), [lowest], Reason.GUARD)
 
+    def _visit_runner_up(self, base: int, batch: int, context: float | None) -> bool:
+        """After a change of time seen at one arm: was it that arm's, or the engine's? The next best arm tells."""
+        plan = self._plan.get(batch) or self._make_plan(batch, context)
+        others = [i for i in plan.allowed if i != base]
+        if not others:
+            self._retime = False
+            return False
+        runner_up = max(others, key=plan.scores.__getitem__)
+        if not self.ledger.affords(self.price_ms(runner_up, batch, context, PROBE, pessimism=0.0)):
+            return False
+        self._retime = False
+        self._visit(runner_up, PROBE, 1.0)
+        return True
+
     def _draw(self, base: int, batch: int, context: float | None) -> None:
         lengths, log_times = goodput_draws(self.acceptance, self.latency, batch, context, DRAWS, self._rng)
         allowed = self.allowed(batch, context)
         drawn = winners(lengths, log_times, allowed).tolist()
-        open_arms = {arm for arm in set(drawn) - {base} if self._may_visit(arm, batch, context)}
+        scores = np.log(lengths) - log_times
+        gains = np.exp(np.maximum(scores - scores[:, [base]], 0.0)).mean(axis=0) - 1.0
+        step_ms = math.exp(self.latency.log_times(batch, self.acceptance.widths(self.arms), context)[base])
+        open_arms = {
+            arm for arm in set(drawn) - {base} if self._may_visit(arm, batch, context, HORIZON * step_ms * float(gains[arm]))
+        }
         shares = {arm: drawn.count(arm) / DRAWS for arm in open_arms}
         pick = drawn[int(self._rng.integers(DRAWS))]
         self.refused = pick != base and pick not in open_arms
@@ -199,20 +218,25 @@ class Planner:
         if pick in open_arms:
             self._visit(pick, VISIT, shares[pick] + (probed if pick == probe else 0.0))
         elif probe >= 0 and self._rng.random() < PROBE_SHARE:
+            self.ledger.begin_probe(self.price_ms(probe, batch, context, PROBE))
             self._visit(probe, PROBE, shares.get(probe, 0.0) + probed)
         else:
             self._propensity, self._chance_left = stay - probed, VISIT
 
-    def _may_visit(self, arm: int, batch: int, context: float | None) -> bool:
-        return self.patience.allows(arm, batch) and self.ledger.affords(self.price_ms(arm, batch, context, VISIT))
+    def _may_visit(self, arm: int, batch: int, context: float | None, worth_ms: float) -> bool:
+        """Whether the arm's wait is over and a visit costs no more than the ledger has and than it can be worth."""
+        if not self.patience.allows(arm, batch):
+            return False
+        price = self.price_ms(arm, batch, context, VISIT)
+        return price <= worth_ms and self.ledger.affords(price)
 
     def _blind_probe(self, base: int, allowed: Sequence[int], batch: int, context: float | None) -> int:
         """The cheapest drafting arm, where K=0 is played and shows nothing of the drafter; -1 where not affordable."""
         above = [i for i in allowed if i > base]
         if self.arms[base] > 0 or not above:
             return -1
-        price = self.price_ms(above[0], batch, context, PROBE, sure_of_nothing=True)
-        return above[0] if self.ledger.affords(price) else -1
+        price = self.price_ms(above[0], batch, context, PROBE)
+        return above[0] if self.ledger.affords_probe(price) else -1
 
     def _visit(self, arm: int, steps: int, propensity: float) -> None:
         self.visiting, self._visit_left = arm, steps

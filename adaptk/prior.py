@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adaptk.roofline import relative_cost, slope_that_prefers
+from adaptk.roofline import relative_cost, schedule_slope
 from adaptk.table import GoodputTable
 
 _KEPT_ROWS = 4096
@@ -72,9 +72,20 @@ class StepTimePrior:
             return [math.log(t) for t in times if t is not None]
         if self.table is None:
             return [math.log(relative_cost(batch, k)) for k in self.arms]
-        slope = slope_that_prefers(self.arms[self.static_arm(batch)], self.arms)
+        slope = schedule_slope(batch, self._schedule(), self.arms)
         base = math.log(relative_cost(batch, 0))
         return [base + math.log1p(slope * k) for k in self.arms]
+
+    def _schedule(self) -> list[tuple[int, int, int]]:
+        """The table's schedule with every K moved to the nearest arm."""
+        assert self.table is not None and self.table.schedule is not None
+        first, tiers = 1, []
+        tail = sorted(self.table.schedule)
+        for i, (_, last, k) in enumerate(tail):
+            end = tail[i + 1][0] - 1 if i + 1 < len(tail) else last
+            tiers.append((first, end, self.arms[self._nearest(k)]))
+            first = end + 1
+        return tiers
 
     def _nearest(self, k: int) -> int:
         return min(range(len(self.arms)), key=lambda i: (abs(self.arms[i] - k), self.arms[i]))

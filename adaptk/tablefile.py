@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -97,12 +96,15 @@ def write_file(
         parts.append(f'"schedule": {_lines(schedule)}')
     if rows:
         parts.append(f'"rows": {_lines(rows)}')
+    text = "{\n  " + ",\n  ".join(parts) + "\n}\n"
+    if len(text.encode()) > MAX_BYTES:
+        raise TableError(f"{os.fsdecode(path)}: would have more than {MAX_BYTES} bytes: keep fewer rows or notes")
     # Through a symbolic link to its target, which a rename would otherwise replace.
     target = Path(os.path.realpath(os.fsdecode(path)))
-    scratch = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    scratch = target.with_name(f"{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with scratch.open("x", encoding="utf-8") as file:
-            file.write("{\n  " + ",\n  ".join(parts) + "\n}\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(target)

@@ -7,11 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from adaptk.decision import Decision, Reason
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable, TableError
+
+# How long one example takes says more about the machine's other work than about the code.
+settings.register_profile("adaptk", deadline=None)
+settings.load_profile("adaptk")
 
 
 def rows_of(grid: dict[int, dict[int, float]], **extra: Any) -> list[dict[str, Any]]:
@@ -59,6 +65,14 @@ def step_records(draw: st.DrawFn) -> StepRecord:
     )
 
 
+def without_infinities(step: StepRecord) -> StepRecord:
+    """The record as JSON keeps it: times that are not finite are unknown."""
+    times = {name: getattr(step, name) for name in ("elapsed_ms", "device_ms", "t_ms")}
+    return msgspec.structs.replace(
+        step, **{name: None for name, value in times.items() if value is not None and not math.isfinite(value)}
+    )
+
+
 @st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     """Any Decision, a propensity that is not finite included."""
@@ -68,7 +82,7 @@ def decisions(draw: st.DrawFn) -> Decision:
         propensity=draw(probabilities | st.just(math.nan)),
         reason=draw(st.sampled_from(Reason)),
         arms=tuple(draw(st.lists(ks, max_size=5))),
-        t_ms=draw(st.none() | st.floats()),
+        t_ms=draw(st.none() | times_ms),
     )
 
 

@@ -62,6 +62,12 @@ class TestFiles:
         with pytest.raises(TableError, match="check the folder"):
             GoodputTable.from_schedule([[1, 9, 2]]).save(tmp_path / "none" / "t.json")
 
+    def test_what_could_not_be_read_is_not_written(self, tmp_path: Path) -> None:
+        table = GoodputTable.from_schedule([[1, 9, 2]], meta={"notes": "x" * 2**26})
+        with pytest.raises(TableError, match="would have more than 67108864 bytes"):
+            table.save(tmp_path / "t.json")
+        assert list(tmp_path.iterdir()) == []
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [

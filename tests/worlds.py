@@ -168,7 +168,5 @@ def fixture_table() -> GoodputTable:
     """The same profile read from the data file beside the project."""
     data = json.loads(FIXTURE.read_text())
     marginal = data["acceptance_marginal"]
-    rows = [
-        {"batch": int(b), "k": int(k), "itl_ms": t} for b, row in data["itl_ms"].items() for k, t in row.items()
-    ]
+    rows = [{"batch": int(b), "k": int(k), "itl_ms": t} for b, row in data["itl_ms"].items() for k, t in row.items()]
     return GoodputTable.from_rows(rows, [m / p for m, p in zip(marginal, (1.0, *marginal[:-1]), strict=True)])

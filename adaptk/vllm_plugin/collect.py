@@ -36,9 +36,9 @@ class Step:
         self.output = output
         self.entered = entered
         self.batch = batch = len(output.num_scheduled_tokens)
-        self.width = width = sum(widths)  # draft tokens scheduled for verification, dummies included
-        # Drafts of each request where all have as many; None: they differ.
-        self.uniform = 0 if not width else widths[0] if len(widths) == batch and min(widths) == max(widths) else None
+        # Drafts of each request where all have as many, else None; and those of all, dummies included.
+        self.uniform = (widths[0] if widths.count(widths[0]) == batch else None) if widths else 0
+        self.width = sum(widths) if self.uniform is None else self.uniform * batch
 
 
 class Collector:

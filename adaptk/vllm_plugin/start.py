@@ -41,20 +41,22 @@ def start(scheduler: Any, settings: Settings, controller: Policy | None = None) 
     reason = compat.inert_reason(config)
     if reason is not None:
         return _inert(logging.WARNING, reason)
+    key = ""
     try:
         _check_base(scheduler, config)
         _check_graphs(config, settings)
-        arms = _arms(config, settings, k_max, scheduled)
-        table, key = _table(config, settings, k_max)
         if controller is None:
+            arms = _arms(config, settings, k_max, scheduled)
+            table, key = _table(config, settings, k_max)
             controller = _controller(table, arms, settings, k_max)
+        arms, key = tuple(getattr(controller, "arms", ())), key or "of the given controller"
         writer = _writer(config, settings, arms, key)
     except Exception as error:
         if settings.strict:
             raise StartError(f"adaptk cannot start: {error}") from error
         return _inert(logging.ERROR, str(error))
     v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
-    _announce(config, settings, getattr(controller, "arms", arms), key, v2)
+    _announce(config, settings, arms, key, v2)
     return Steering(
         controller,
         k_max,
@@ -161,7 +163,7 @@ def _announce(config: Any, settings: Settings, arms: Sequence[int], key: str, v2
         __version__,
         compat.vllm_version(),
         settings.mode,
-        tuple(arms),
+        arms,
         key,
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",

@@ -7,8 +7,8 @@ from pathlib import Path
 VOCABULARY = 512
 
 
-def byte_llama(folder: Path, *, layers: int = 2, hidden: int = 64, seed: int = 0, with_weights: bool = True) -> Path:
-    """Write a model of float32 weights and its tokenizer into ``folder``; without weights it serves as a configuration."""
+def byte_llama(folder: Path, *, layers: int = 2, hidden: int = 128, seed: int = 0) -> Path:
+    """Write a float32 model and its tokenizer into ``folder``."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -25,8 +25,8 @@ def byte_llama(folder: Path, *, layers: int = 2, hidden: int = 64, seed: int = 0
         hidden_size=hidden,
         intermediate_size=2 * hidden,
         num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
         max_position_embeddings=2048,
         bos_token_id=0,
         eos_token_id=1,
@@ -34,9 +34,6 @@ def byte_llama(folder: Path, *, layers: int = 2, hidden: int = 64, seed: int = 0
         dtype="float32",
         architectures=["LlamaForCausalLM"],
     )
-    if not with_weights:
-        config.save_pretrained(folder)
-        return folder
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config).to(torch.float32)
     with torch.no_grad():

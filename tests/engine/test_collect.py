@@ -1,0 +1,279 @@
+"""What is not a draft, not a step's time or not a step at all is not booked as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+
+from adaptk.vllm_plugin import adaptive, compat
+from tests.engine.driver import Policy, Worker, build_config, build_scheduler, cycling, make_request
+
+
+def driven(
+    model: Path, k: int, *, asynchronous: bool = False, requests: int = 1, **config: Any
+) -> tuple[Policy, Worker]:
+    """A policy that always plays ``k`` and a worker with requests of 5 prompt tokens."""
+    policy = cycling((k,))
+    base = AsyncScheduler if asynchronous else Scheduler
+    cls = adaptive(base, controller=policy)
+    scheduler = build_scheduler(
+        cls, build_config(model, asynchronous=asynchronous, **config), v2=False if asynchronous else None
+    )
+    for i in range(requests):
+        scheduler.add_request(make_request(f"r{i}", 5, 100))
+    return policy, Worker(scheduler, 0, asynchronous=asynchronous, accept=1.0)
+
+
+def steps(worker: Worker, n: int) -> None:
+    for _ in range(n):
+        worker.schedule()
+        worker.update()
+
+
+class TestDrafts:
+    def test_tokens_cut_by_the_length_limit_are_not_emitted(self, model: Path) -> None:
+        """Drafts accepted beyond max_tokens are accepted, and do not count as emitted."""
+        policy, worker = driven(model, 7, requests=0)
+        worker.scheduler.add_request(make_request("short", 5, 4))
+        steps(worker, 2)
+        assert (policy.records[1].drafted, policy.records[1].accepted, policy.records[1].emitted) == ([7], [7], [3])
+
+    def test_a_stop_token_cuts_what_is_emitted(self, model: Path) -> None:
+        """What follows a stop token within a step is accepted and not emitted."""
+        policy, worker = driven(model, 3, requests=0)
+        worker.scheduler.add_request(make_request("a", 5, 100, stop_token=400))
+        steps(worker, 1)
+        worker.schedule()
+        worker.in_flight[0].result.sampled_token_ids[0][:] = [300, 400, 301, 302]
+        worker.update()
+        assert (policy.records[1].accepted, policy.records[1].emitted) == ([3], [2])
+
+    def test_a_request_without_drafts_is_not_one_that_accepted_none(self, model: Path) -> None:
+        """Where the drafter found nothing for a request, it stands with 0 drafted."""
+        policy, worker = driven(model, 3, requests=4)
+        worker.schedule()
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        drafts = DraftTokenIds(["r0", "r1", "r2", "r3"], [[9, 9, 9], [], [9], []])
+        worker.scheduler.update_draft_token_ids(drafts)
+        steps(worker, 1)
+        assert sorted(policy.records[1].drafted) == [0, 0, 1, 3]
+        assert policy.records[1].verified is None
+
+    def test_grammar_invalid_drafts_are_left_out(self, model: Path) -> None:
+        """Drafts that a grammar refused were computed, and are no drafts."""
+        policy, worker = driven(model, 3, asynchronous=True, requests=2)
+        steps(worker, 1)
+        output = worker.schedule()
+        output.num_invalid_spec_tokens = {"r0": 2}
+        result = worker.in_flight[0].result
+        result.sampled_token_ids[result.req_id_to_index["r0"]][:] = [300, 301]
+        worker.update()
+        record = policy.records[1]
+        assert sorted(zip(record.drafted, record.accepted, strict=True)) == [(1, 1), (3, 3)]
+        assert record.verified == 6
+
+    def test_more_accepted_than_drafted_is_clamped_and_counted(self, model: Path) -> None:
+        """A runner that returns more tokens than it had drafts for does not bring adaptk down."""
+        policy, worker = driven(model, 1)
+        steps(worker, 1)
+        worker.schedule()
+        worker.in_flight[0].result.sampled_token_ids[0][:] = [300, 301, 302, 303]
+        worker.update()
+        assert (policy.records[1].drafted, policy.records[1].accepted) == ([1], [1])
+        assert worker.scheduler.adaptk.collector.clamped == 1
+        assert worker.scheduler.adaptk.faults == 0
+
+    def test_dummies_that_pad_a_new_request_are_no_drafts(self, model: Path) -> None:
+        """Without a schedule vLLM fills up a new one-token request with placeholders."""
+        policy, worker = driven(model, 3)
+        steps(worker, 2)
+        worker.scheduler.add_request(make_request("late", 1, 10))
+        output = worker.schedule()
+        assert output.scheduled_spec_decode_tokens["late"] == [-1] * 7
+        worker.update()
+        record = policy.records[-1]
+        assert sorted(record.drafted) == [0, 3]
+        assert (record.verified, record.prefill_tokens, record.decodes) == (10, 1, 1)
+
+    def test_dummies_near_the_length_limit_are_no_drafts(self, model: Path) -> None:
+        """V1 gives every request K_max zeros once one of them comes too close to max_model_len."""
+        policy, worker = driven(model, 1, requests=2, max_model_len=64)
+        worker.scheduler.add_request(make_request("long", 50, 14))
+        steps(worker, 1)
+        assert policy.records[0].draft_k is None
+        for _ in range(3):  # 50, then two tokens a step
+            output = worker.schedule()
+            worker.update()
+        assert policy.records[-1].draft_k is None
+        output = worker.schedule()
+        ids = list(output.num_scheduled_tokens)
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        assert policy.records[-1].draft_k == 0  # reached 58 tokens: 58 + 7 > 64
+        worker.scheduler.update_draft_token_ids(DraftTokenIds(ids, [[0] * 7 for _ in ids]))
+        steps(worker, 1)
+        record = policy.records[-1]
+        assert record.drafted == [0, 0, 0]
+        assert record.verified == 7 + 7 + 4  # the long one has room for no more
+        assert worker.scheduler.adaptk.faults == 0
+
+    def test_real_drafts_of_token_zero_are_drafts(self, model: Path) -> None:
+        """Zeros are dummies only where the length limit made them."""
+        policy, worker = driven(model, 3)
+        worker.schedule()
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        worker.scheduler.update_draft_token_ids(DraftTokenIds(["r0"], [[0, 0, 0]]))
+        steps(worker, 1)
+        assert policy.records[1].drafted == [3]
+
+
+class TestCompatibility:
+    def test_output_to_be_dropped_before_0_28(self) -> None:
+        """Requests of older versions carry another count of what is to be dropped."""
+
+        class OldRequest:
+            def __init__(self, discard: int) -> None:
+                self.async_tokens_to_discard = discard
+                self.status = 5
+
+        assert compat.all_sound([OldRequest(0)], finished_above=6)
+        assert not compat.all_sound([OldRequest(0), OldRequest(1)], finished_above=6)
+        assert not compat.all_sound([OldRequest(0), None], finished_above=6)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
+
+
+class TestTime:
+    def at(self, clock: Clock, seconds: float) -> None:
+        clock.now = 100.0 + seconds
+
+    def test_a_busy_engine_is_timed_from_update_to_update(self, model: Path, clock: Clock) -> None:
+        """The scheduler's own work between two updates belongs to the step."""
+        policy, worker = driven(model, 1)
+        for scheduled, updated in ((0.0, 0.010), (0.012, 0.025)):
+            self.at(clock, scheduled)
+            worker.schedule()
+            self.at(clock, updated)
+            worker.update()
+        assert [r.elapsed_ms for r in policy.records] == pytest.approx([10.0, 15.0])
+        assert policy.records[1].t_ms == pytest.approx(100_025.0)
+
+    def test_idle_time_is_no_step_time(self, model: Path, clock: Clock) -> None:
+        """After a pause the step is timed from its own schedule."""
+        policy, worker = driven(model, 1)
+        for scheduled, updated in ((0.0, 0.010), (30.0, 30.012)):
+            self.at(clock, scheduled)
+            worker.schedule()
+            self.at(clock, updated)
+            worker.update()
+        assert policy.records[1].elapsed_ms == pytest.approx(12.0)
+
+    def test_steps_without_tokens_in_between_are_idle_time(self, model: Path, clock: Clock) -> None:
+        """An engine that spins on empty steps does not add them to the next one."""
+        policy, worker = driven(model, 1, requests=0)
+        for i in range(50):
+            self.at(clock, i)
+            worker.schedule()
+            worker.update()
+        worker.scheduler.add_request(make_request("a", 5, 10))
+        self.at(clock, 49.002)
+        worker.schedule()
+        self.at(clock, 49.020)
+        worker.update()
+        assert policy.records[0].elapsed_ms == pytest.approx(20.0)
+
+    def test_overlapping_steps_are_timed_from_update_to_update(self, model: Path, clock: Clock) -> None:
+        """S0 S1 U0 S2 U1 U2: a step with another one in flight at its schedule was never idle."""
+        policy, worker = driven(model, 1, asynchronous=True)
+        times = {"S0": 0.0, "S1": 0.001, "U0": 0.010, "S2": 0.018, "U1": 0.022, "U2": 0.030}
+        for name, seconds in times.items():
+            self.at(clock, seconds)
+            if name.startswith("S"):
+                worker.schedule()
+            else:
+                worker.update()
+        assert [r.elapsed_ms for r in policy.records] == pytest.approx([10.0, 12.0, 8.0])
+
+
+class TestOrder:
+    def test_a_lost_output_closes_its_decision(self, model: Path) -> None:
+        """A step that never comes back teaches nothing, and later records still meet their own choices."""
+        policy = Policy(lambda _: len(policy.chosen))
+        scheduler = build_scheduler(
+            adaptive(AsyncScheduler, controller=policy), build_config(model, asynchronous=True), v2=False
+        )
+        worker = Worker(scheduler, 0, asynchronous=True)
+        for i in range(3):
+            scheduler.add_request(make_request(f"r{i}", 5, 100))
+        worker.schedule()
+        worker.schedule()
+        worker.in_flight.popleft()
+        worker.update()
+        worker.schedule()
+        worker.update()
+        assert [r.k for r in policy.records] == policy.chosen == [0, 1, 2]
+        lost, after, _ = policy.records
+        assert (lost.elapsed_ms, list(lost.drafted)) == (None, [])
+        assert after.elapsed_ms is None  # its interval holds the lost step too
+        assert scheduler.adaptk.unmatched == 1
+
+    def test_an_output_of_unknown_origin_is_left_to_vllm(self, model: Path) -> None:
+        """An update for a step that adaptk never saw scheduled changes nothing."""
+        policy, worker = driven(model, 1)
+        output = worker.schedule()
+        worker.scheduler.adaptk._pending.clear()
+        worker.update()
+        assert output.total_num_scheduled_tokens == 5
+        assert policy.records == []
+        assert (worker.scheduler.adaptk.unmatched, worker.scheduler.adaptk.faults) == (1, 0)
+
+    def test_outputs_that_never_come_do_not_pile_up(self, model: Path) -> None:
+        """Memory stays bounded where schedule is called without end and update never."""
+        policy, worker = driven(model, 0, asynchronous=True)
+        for _ in range(90):
+            worker.schedule()
+        steering = worker.scheduler.adaptk
+        assert len(policy.chosen) == 90
+        assert len(policy.chosen) - len(policy.records) == len(steering._pending) == 64
+
+    def test_a_result_without_samples_is_taken(self, model: Path) -> None:
+        """A runner may return no sampled tokens at all, as for a partial prompt."""
+        policy, worker = driven(model, 1, requests=0, max_num_batched_tokens=32)
+        worker.scheduler.add_request(make_request("a", 100, 10))
+        output = worker.schedule()
+        step = worker.in_flight.popleft()
+        empty = ModelRunnerOutput(
+            req_ids=step.result.req_ids,
+            req_id_to_index=step.result.req_id_to_index,
+            sampled_token_ids=[],
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        worker.scheduler.update_from_output(output, empty)
+        assert policy.records[0].emitted == [0]
+        assert policy.records[0].prefill_tokens == 32

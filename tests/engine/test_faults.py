@@ -1,0 +1,166 @@
+"""A fault of ours costs the engine nothing; a fault of vLLM's is none of our business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from adaptk.vllm_plugin import adaptive, capture
+from tests.engine.conftest import Lines
+from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
+
+
+class InjectedError(Exception):
+    """Raised by the tests."""
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise InjectedError("injected")
+
+
+def break_controller_choose(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.controller, "choose", fail)
+
+
+def break_controller_observe(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.controller, "observe", fail)
+
+
+def break_answer(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.controller, "choose", lambda *_: None)
+
+
+def break_reading(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.collector, "schedule", fail)
+
+
+def break_counting(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.collector, "count", fail)
+
+
+def break_record(scheduler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler.adaptk.collector, "record", fail)
+
+
+BREAKS = [
+    break_controller_choose,
+    break_controller_observe,
+    break_answer,
+    break_reading,
+    break_counting,
+    break_record,
+]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("break_it", BREAKS)
+@pytest.mark.parametrize("schedule", [None, "operator", "capture"])
+def test_a_fault_gives_vllms_k_for_good(
+    model: Path, monkeypatch: pytest.MonkeyPatch, log: Lines, asynchronous: bool, break_it: Any, schedule: str | None
+) -> None:
+    """From the faulty step on vLLM's own K is used, every token still arrives, and one log line says so."""
+    ranges = [[1, 1, 5], [2, 16, 2]] if schedule == "operator" else None
+    config = build_config(model, schedule=ranges, asynchronous=asynchronous)
+    if schedule == "capture":
+        config.speculative_config.num_speculative_tokens_per_batch_size = capture.capture_schedule((0, 1, 3, 7), 16)
+    base = AsyncScheduler if asynchronous else Scheduler
+    cls = adaptive(base, controller=cycling((1,)))
+    scheduler = build_scheduler(cls, config, v2=False if asynchronous else None)
+    worker = Worker(scheduler, 0, asynchronous=asynchronous)
+    scheduler.add_request(make_request("a", 5, 60))
+    for _ in range(3):
+        assert worker.schedule().num_spec_tokens_to_schedule == 1
+        worker.update()
+    break_it(scheduler, monkeypatch)
+    expected = 5 if schedule == "operator" else 7
+    worker.schedule()
+    worker.update()
+    while scheduler.requests:
+        output = worker.schedule()
+        assert output.num_spec_tokens_to_schedule == expected
+        worker.update()
+    tokens = sum(len(o.new_token_ids) for step in worker.engine_outputs for e in step.values() for o in e.outputs)
+    assert tokens == 60
+    assert scheduler.adaptk.faults == 1
+    assert not scheduler.adaptk.active
+    assert len(log.having("stands down")) == 1
+
+
+def test_the_faulty_step_itself_gets_vllms_k(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice that fails leaves the field of that very step as vLLM filled it."""
+    scheduler = build_scheduler(adaptive(Scheduler, controller=cycling((1,))), build_config(model))
+    break_controller_choose(scheduler, monkeypatch)
+    scheduler.add_request(make_request("a", 5, 60))
+    assert Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule == 7
+
+
+@pytest.mark.parametrize("method", ["_update_after_schedule", "update_from_output"])
+def test_the_engines_own_exceptions_pass_and_are_no_fault_of_ours(model: Path, method: str) -> None:
+    """vLLM's method is called once, and its exception arrives as it was."""
+    calls: list[str] = []
+
+    class Broken(Scheduler):
+        def _update_after_schedule(self, scheduler_output: Any) -> None:
+            super()._update_after_schedule(scheduler_output)
+            self.fail_in("_update_after_schedule")
+
+        def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+            self.fail_in("update_from_output")
+            return super().update_from_output(scheduler_output, model_runner_output)
+
+        def fail_in(self, name: str) -> None:
+            if name == method:
+                calls.append(name)
+                raise InjectedError(name)
+
+    scheduler = build_scheduler(adaptive(Broken, controller=cycling((1,))), build_config(model))
+    worker = Worker(scheduler, 0, asynchronous=False)
+    scheduler.add_request(make_request("a", 5, 60))
+
+    def step() -> None:
+        worker.schedule()
+        worker.update()
+
+    with pytest.raises(InjectedError, match=method):
+        step()
+    assert calls == [method]
+    assert scheduler.adaptk.faults == 0
+
+
+def test_the_base_is_called_once_where_adaptk_fails(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours neither skips nor repeats vLLM's own work."""
+    calls: list[str] = []
+
+    class Counting(Scheduler):
+        def _update_after_schedule(self, scheduler_output: Any) -> None:
+            calls.append("schedule")
+            super()._update_after_schedule(scheduler_output)
+
+        def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+            calls.append("update")
+            return super().update_from_output(scheduler_output, model_runner_output)
+
+    scheduler = build_scheduler(adaptive(Counting, controller=cycling((1,))), build_config(model))
+    break_reading(scheduler, monkeypatch)
+    worker = Worker(scheduler, 0, asynchronous=False)
+    scheduler.add_request(make_request("a", 5, 60))
+    worker.schedule()
+    worker.update()
+    assert calls == ["schedule", "update"]
+    assert scheduler.adaptk.faults == 1
+
+
+def test_a_trace_that_cannot_be_closed_is_only_logged(model: Path, log: Lines) -> None:
+    """The engine's shutdown goes through."""
+
+    class Writer:
+        close = staticmethod(fail)
+
+    scheduler = build_scheduler(adaptive(Scheduler, controller=cycling((1,))), build_config(model))
+    scheduler.adaptk.writer = Writer()
+    scheduler.shutdown()
+    assert log.having("could not close its trace")

@@ -1,0 +1,281 @@
+"""How adaptk starts: what it seeds from, when it stands down, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from adaptk import Controller, GoodputTable, Settings
+from adaptk.trace import TraceWriter
+from adaptk.vllm_plugin import adaptive, capture, compat
+from adaptk.vllm_plugin.start import StartError
+from tests.engine.conftest import Lines
+from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
+
+ON = Settings(mode="on")
+
+
+def first_k(scheduler: Any) -> int:
+    scheduler.add_request(make_request("a", 5, 20))
+    return int(Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule)
+
+
+def with_graphs(monkeypatch: pytest.MonkeyPatch, *, v2: bool) -> None:
+    """Let vLLM's configuration look like one on a GPU with FULL graphs."""
+    monkeypatch.setattr(compat, "full_graphs", lambda _: True)
+    monkeypatch.setattr(compat, "runner_v2", lambda _: v2)
+
+
+class TestClass:
+    def test_the_same_base_gives_the_same_class(self) -> None:
+        """Classes are cached by base and settings, except around a controller of the caller's."""
+        assert adaptive(Scheduler) is adaptive(Scheduler)
+        assert adaptive(Scheduler, settings=ON) is adaptive(Scheduler, settings=Settings(mode="on"))
+        assert adaptive(Scheduler) is not adaptive(AsyncScheduler)
+        assert adaptive(Scheduler) is not adaptive(Scheduler, settings=Settings(mode="shadow"))
+        assert adaptive(Scheduler, controller=cycling((1,))) is not adaptive(Scheduler, controller=cycling((1,)))
+
+    def test_an_adaptive_class_is_left_as_it_is(self) -> None:
+        """Two layers would ask two controllers."""
+        cls = adaptive(AsyncScheduler)
+        assert adaptive(cls) is cls
+        assert issubclass(cls, AsyncScheduler)
+
+    @pytest.mark.parametrize("wrong", [None, "Scheduler", lambda: None, dict])
+    def test_anything_else_is_refused(self, wrong: Any) -> None:
+        """The error names what was given."""
+        with pytest.raises(TypeError, match="give a"):
+            adaptive(wrong)
+
+
+class TestSeed:
+    def test_without_a_table_the_operators_schedule_is_the_seed(self, model: Path) -> None:
+        """The first choices are the schedule's, and it is the table of the controller."""
+        config = build_config(model, schedule=[[1, 8, 3], [9, 16, 1]])
+        scheduler = build_scheduler(adaptive(Scheduler), config)
+        controller = scheduler.adaptk.controller
+        assert isinstance(controller, Controller)
+        assert controller.table is not None
+        assert controller.table.best_k(4) == 3
+        assert first_k(scheduler) == 3
+
+    def test_without_table_or_schedule_it_starts_with_neither(self, model: Path) -> None:
+        """There the arms are the default ones, cut at the engine's maximum."""
+        scheduler = build_scheduler(adaptive(Scheduler), build_config(model, k_max=5))
+        assert scheduler.adaptk.controller.table is None
+        assert scheduler.adaptk.controller.arms == (0, 1, 3, 5)
+
+    def test_the_capture_schedule_is_no_seed(self, model: Path) -> None:
+        """adaptk does not learn from the schedule that it wrote itself, and vLLM's lookup no longer follows it."""
+        config = build_config(model)
+        config.speculative_config.num_speculative_tokens_per_batch_size = capture.capture_schedule((0, 1, 3, 7), 16)
+        scheduler = build_scheduler(adaptive(Scheduler), config)
+        assert scheduler.adaptk.controller.table is None
+        assert set(scheduler.dynamic_sd_lookup) == {7}
+
+    def test_a_table_is_loaded_and_named(self, model: Path, tmp_path: Path, log: Lines) -> None:
+        """The first line says versions, mode, arms, table and schedule."""
+        rows = [{"batch": b, "k": k, "itl_ms": 10.0 + k, "context": None, "n": 9} for b in (1, 16) for k in (0, 1, 3)]
+        path = tmp_path / "table-0.json"
+        GoodputTable.from_rows(rows, [0.8, 0.7, 0.6], {"name": "bench", "model": "tiny"}).save(path)
+        settings = Settings(mode="on", table=str(tmp_path / "table-{rank}.json"), arms=(0, 1, 3))
+        scheduler = build_scheduler(adaptive(Scheduler, settings=settings), build_config(model))
+        assert scheduler.adaptk.controller.table.best_k(1) == 3
+        (line,) = log.having("on vLLM")
+        for part in (
+            "adaptk 0.",
+            f"vLLM {compat.vllm_version()}",
+            "mode on",
+            "(0, 1, 3)",
+            "name=bench",
+            str(path),
+            "none",
+        ):
+            assert part in line
+
+    def test_the_first_line_tells_whose_schedule_it_is(self, model: Path, log: Lines) -> None:
+        """An operator sees the resolved schedule and that it is their own."""
+        build_scheduler(adaptive(Scheduler), build_config(model, schedule=[[1, 8, 3], [9, 16, 1]]))
+        assert log.having("[[1, 8, 3], [9, 16, 1]] (the operator's)")
+
+    def test_the_trace_is_written_and_closed(self, model: Path, tmp_path: Path) -> None:
+        """Steps reach the file named by the settings, the rank filled in."""
+        settings = Settings(mode="on", trace=str(tmp_path / "trace-{rank}.jsonl"))
+        scheduler = build_scheduler(adaptive(Scheduler, settings=settings), build_config(model))
+        assert isinstance(scheduler.adaptk.writer, TraceWriter)
+        first_k(scheduler)
+        scheduler.shutdown()
+        assert scheduler.adaptk.writer is None
+        assert '"mode":"on"' in (tmp_path / "trace-0.jsonl").read_text()
+
+    def test_a_given_controller_needs_no_table(self, model: Path, log: Lines) -> None:
+        """Settings that only concern the Controller adaptk would build do not stand in its way."""
+        settings = Settings(mode="on", table="absent.json", arms=(0, 99))
+        cls = adaptive(Scheduler, controller=cycling((1,)), settings=settings)
+        assert build_scheduler(cls, build_config(model)).adaptk.active
+        assert log.having("table of the given controller")
+
+
+class TestInert:
+    def check(self, scheduler: Any, log: Lines, reason: str, level: str) -> None:
+        """vLLM's K, and exactly one line that says why."""
+        assert not scheduler.adaptk.active
+        assert reason in scheduler.adaptk.reason
+        assert first_k(scheduler) == 7
+        (line,) = log.having("is inactive")
+        assert line.startswith(level)
+        assert reason in line
+
+    def test_data_parallel_ranks_must_agree(self, model: Path, log: Lines) -> None:
+        """Inside the engine more than one rank means a mixture of experts: static K, one warning."""
+        config = build_config(model)
+        config.parallel_config.data_parallel_size = 2
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "data_parallel_size", "WARNING")
+
+    def test_pipeline_parallel(self, model: Path, log: Lines) -> None:
+        """Steps overlap in ways that adaptk cannot time."""
+        config = build_config(model)
+        config.parallel_config.pipeline_parallel_size = 2
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "pipeline_parallel_size", "WARNING")
+
+    def test_adaptive_verification(self, model: Path, log: Lines) -> None:
+        """vLLM's own control of the width would be learnt as if it were the arm's cost."""
+        config = build_config(model)
+        config.speculative_config.enable_adaptive_verification = True
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "enable_adaptive_verification", "WARNING")
+
+    def test_no_drafter(self, model: Path, log: Lines) -> None:
+        """Nothing to choose is no error."""
+        scheduler = build_scheduler(adaptive(Scheduler), build_config(model, drafter=False))
+        assert first_k(scheduler) == 0
+        (line,) = log.having("is inactive")
+        assert line.startswith("INFO")
+
+    def test_a_synchronous_base_under_asynchronous_scheduling(self, model: Path, log: Lines) -> None:
+        """vLLM makes no drafts at all there, which must not pass for steering."""
+        config = build_config(model)
+        config.scheduler_config.async_scheduling = True
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "Scheduler is no AsyncScheduler", "ERROR")
+        assert build_scheduler(adaptive(AsyncScheduler), config, v2=False).adaptk.active
+
+    def test_inert_with_the_capture_schedule_set(self, model: Path, log: Lines) -> None:
+        """Where adaptk stands down after all, its own schedule is not followed either."""
+        config = build_config(model)
+        config.speculative_config.num_speculative_tokens_per_batch_size = capture.capture_schedule((0, 1, 3, 7), 16)
+        config.parallel_config.pipeline_parallel_size = 2
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "pipeline_parallel_size", "WARNING")
+
+    @pytest.mark.parametrize(
+        ("settings", "reason"),
+        [
+            ({"table": "absent.json"}, "absent.json"),
+            ({"arms": (0, 9)}, "ADAPTK_ARMS has 9"),
+            ({"min_k": 8}, "min_k is 8"),
+            ({"trace": "no/such/folder/trace.jsonl"}, "trace.jsonl"),
+        ],
+    )
+    def test_bad_settings(self, model: Path, log: Lines, settings: dict[str, Any], reason: str) -> None:
+        """Inactive with the reason, or, under strict, no engine at all."""
+        config = build_config(model)
+        scheduler = build_scheduler(adaptive(Scheduler, settings=Settings(mode="on", **settings)), config)
+        self.check(scheduler, log, reason, "ERROR")
+        strict = Settings(mode="on", strict=True, **settings)
+        with pytest.raises(StartError, match="adaptk cannot start"):
+            build_scheduler(adaptive(Scheduler, settings=strict), config)
+
+    def test_full_graphs_of_runner_v1_have_a_price(
+        self, model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a schedule of the operator's adaptk refuses there and names the price."""
+        config = build_config(model)
+        with_graphs(monkeypatch, v2=False)
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "PIECEWISE", "ERROR")
+
+    def test_full_graphs_of_runner_v2_without_a_schedule(
+        self, model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A dropped schedule means that only K_max was captured."""
+        config = build_config(model)
+        with_graphs(monkeypatch, v2=True)
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "vLLM dropped the schedule", "ERROR")
+
+    def test_shadow_needs_no_graphs(self, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Who does not act pays no price."""
+        config = build_config(model)
+        with_graphs(monkeypatch, v2=False)
+        shadow = adaptive(Scheduler, settings=Settings(mode="shadow"))
+        assert build_scheduler(shadow, config).adaptk.active
+
+
+class TestArms:
+    def test_full_graphs_limit_the_arms(self, model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With FULL graphs only the numbers of drafts in the operator's schedule are played."""
+        config = build_config(model, schedule=[[1, 8, 3], [9, 16, 0]])
+        with_graphs(monkeypatch, v2=True)
+        scheduler = build_scheduler(adaptive(Scheduler), config)
+        assert scheduler.adaptk.controller.arms == (0, 3)
+        assert log.having("plays only (0, 3) of its arms (0, 1, 3, 7)")
+
+    def test_a_schedule_without_any_of_the_arms(self, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then the arms are the schedule's."""
+        config = build_config(model, schedule=[[1, 8, 5], [9, 16, 2]])
+        with_graphs(monkeypatch, v2=True)
+        scheduler = build_scheduler(adaptive(Scheduler), config)
+        assert scheduler.adaptk.controller.arms == (2, 5)
+
+    def test_without_graphs_the_schedule_limits_nothing(self, model: Path) -> None:
+        """On CPU every K runs the same code."""
+        scheduler = build_scheduler(adaptive(Scheduler), build_config(model, schedule=[[1, 8, 3], [9, 16, 0]]))
+        assert set(scheduler.adaptk.controller.arms) == {0, 1, 3, 7}
+
+
+class TestRunnerV2:
+    def test_drafts_paid_in_an_interval_are_the_previous_decisions(self, model: Path) -> None:
+        """V2 hands its output out before it drafts."""
+        config = build_config(model)
+        config.speculative_config.method = "eagle"
+        policy = cycling((0, 3))
+        scheduler = build_scheduler(adaptive(Scheduler, controller=policy), config)
+        del scheduler.__dict__["adaptk"]
+        scheduler.use_v2_model_runner = True
+        worker = Worker(scheduler, 0, asynchronous=False)
+        scheduler.add_request(make_request("a", 5, 60))
+        for _ in range(3):
+            worker.schedule()
+            worker.update()
+        assert [r.draft_k for r in policy.records] == [None, 0, 3]
+
+    def test_drafters_that_ignore_k_pay_the_maximum(self, model: Path, log: Lines) -> None:
+        """There a smaller K saves verification only, and adaptk says so."""
+        policy = cycling((0, 3))
+        scheduler = build_scheduler(adaptive(Scheduler, controller=policy), build_config(model))
+        del scheduler.__dict__["adaptk"]
+        scheduler.use_v2_model_runner = True
+        worker = Worker(scheduler, 0, asynchronous=False)
+        scheduler.add_request(make_request("a", 5, 60))
+        worker.schedule()
+        worker.update()
+        assert policy.records[0].draft_k == 7
+        assert log.having("a smaller K saves verification only")
+
+    def test_v2_has_no_dummies_near_the_length_limit(self) -> None:
+        """The rule is V1's."""
+        config = SimpleNamespace(
+            speculative_config=SimpleNamespace(num_speculative_tokens=7, method="dflash", draft_model_config=None),
+            model_config=SimpleNamespace(max_model_len=100),
+        )
+        assert compat.dummy_limit(config, v2=True) is None
+        assert compat.dummy_limit(config, v2=False) == 92
+
+
+def test_settings_of_later_versions_are_named(model: Path, log: Lines) -> None:
+    """A setting that this version does not serve gets one warning each, and is not silently dropped."""
+    settings = Settings(mode="on", state="s", control="c", metrics_port=9000)
+    assert build_scheduler(adaptive(Scheduler, settings=settings), build_config(model)).adaptk.active
+    for name in ("ADAPTK_STATE", "ADAPTK_CONTROL", "ADAPTK_METRICS_PORT"):
+        assert len(log.having(f"{name} is not available")) == 1
