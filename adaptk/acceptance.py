@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from adaptk.table import DEFAULT_ACCEPTANCE
 
 Array = npt.NDArray[np.float64]
 
-SEED_WEIGHT = 16.0  # pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch
+SEED_WEIGHT = (
+    16.0  # pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch
+)
 UNKNOWN_WEIGHT = 4.0
 MEMORY_TRIALS = 3000.0
 MEMORY_STEPS = 300.0
@@ -24,10 +27,15 @@ FLOOR_TRIALS = 8.0
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
 SUPPLY_STEPS = 40.0
 SUPPLY_TRIALS = 200.0
+LEAST_SUPPLY = 0.02
 STOP_STEPS = 200.0
+UNEXPOSED = 50.0  # accepted drafts without a stop that are taken as seen before the first
+MOVED_TRIALS = 40.0
 
 
-def cascade_counts(drafted: Sequence[int], accepted: Sequence[int], k_max: int) -> tuple[list[int], list[int], list[int]]:
+def cascade_counts(
+    drafted: Sequence[int], accepted: Sequence[int], k_max: int
+) -> tuple[list[int], list[int], list[int]]:
     """Successes, failures and drafts per position of one step.
 
     A request with ``d`` drafts of which ``n`` were accepted shows successes at positions 1..n and, if ``n < d``, one
@@ -44,12 +52,22 @@ def cascade_counts(drafted: Sequence[int], accepted: Sequence[int], k_max: int) 
     ([3, 1, 1], [0, 1, 0], [3, 2, 2])
     """
     succeeded, failed, present = [0] * k_max, [0] * k_max, [0] * k_max
+    requests = len(drafted)
+    width = drafted[0] if requests else 0
+    if 0 < width <= k_max and drafted.count(width) == requests:  # the usual step: all requests drafted alike
+        left = requests
+        for j in range(width):
+            present[j] = requests
+            failed[j] = accepted.count(j)
+            left -= failed[j]
+            succeeded[j] = left
+        return succeeded, failed, present
     for (d, n), times in Counter(zip(drafted, accepted, strict=True)).items():
-        for j in range(n if n < k_max else k_max):
+        for j in range(min(n, k_max)):
             succeeded[j] += times
         if n < d and n < k_max:
             failed[n] += times
-        for j in range(d if d < k_max else k_max):
+        for j in range(min(d, k_max)):
             present[j] += times
     return succeeded, failed, present
 
@@ -81,15 +99,17 @@ class AcceptancePosterior:
         self.alpha = [m * weight for m in means]
         self.beta = [(1.0 - m) * weight for m in means]
         self.supply_alpha = [FLOOR_TRIALS] * k_max
-        self.supply_beta = [0.02] * k_max
+        self.supply_beta = [LEAST_SUPPLY] * k_max
         self.alarms = 0
-        self.stop_wasted, self.stop_exposed = 0.0, 50.0
+        self.stop_wasted, self.stop_exposed = 0.0, UNEXPOSED
         self._cusum = Cusum()
         self._overdispersion = 1.0
         self._since_s = [0.0] * k_max
         self._since_f = [0.0] * k_max
         self._anchor = [_logit(m) for m in means]
         self._drafted = [False] * k_max
+        self._absorbed = 0
+        self._positions = range(1, k_max + 1)
 
     def observe(
         self,
@@ -109,10 +129,10 @@ class AcceptancePosterior:
             return False
         succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
         self._observe_supply(present, min(asked, self.k_max), decodes)
-        if emitted is not None:
-            self._observe_stops(drafted, accepted, emitted)
         if not present or present[0] == 0:
             return False
+        if emitted is not None:
+            self._observe_stops(drafted, accepted, emitted, succeeded, present[0])
         changed = self._suspect(succeeded, failed)
         if changed:
             self._restart()
@@ -172,18 +192,19 @@ class AcceptancePosterior:
         return self.stop_wasted / self.stop_exposed
 
     def settle(self) -> None:
-        """Move positions that were not drafted since the last call along with those that were, in log odds."""
+        """Let what was not drafted since the last call fade and move along with what was, in log odds."""
         moves, weight = 0.0, 0.0
+        keep = (1.0 - 1.0 / MEMORY_STEPS) ** self._absorbed
+        self._absorbed = 0
         for j in range(self.k_max):
             if self._drafted[j]:
-                here = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
                 trials = self.alpha[j] + self.beta[j]
-                moves += trials * (here - self._anchor[j])
+                moves += trials * (_logit(self.alpha[j] / trials) - self._anchor[j])
                 weight += trials
         shift = moves / weight if weight else 0.0
         for j in range(self.k_max):
-            if not self._drafted[j] and shift:
-                self._move(j, shift)
+            if not self._drafted[j]:
+                self._move(j, shift, keep)
             self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
             self._drafted[j] = False
 
@@ -201,6 +222,7 @@ class AcceptancePosterior:
             "since": [list(self._since_s), list(self._since_f)],
             "anchor": list(self._anchor),
             "drafted": list(self._drafted),
+            "absorbed": self._absorbed,
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -213,6 +235,7 @@ class AcceptancePosterior:
         self._overdispersion = data["overdispersion"]
         self._since_s, self._since_f = list(data["since"][0]), list(data["since"][1])
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
+        self._absorbed = data["absorbed"]
 
     def widen(self) -> None:
         """Forget how sure the posterior was, keep its means."""
@@ -222,23 +245,24 @@ class AcceptancePosterior:
     def _suspect(self, succeeded: list[int], failed: list[int]) -> bool:
         """Feed the change detector with the step's surprise, predictive uncertainty included."""
         surprise, variance = 0.0, 0.0
-        for j, (s, f) in enumerate(zip(succeeded, failed, strict=True)):
-            n = s + f
+        if self._cusum.quiet:
+            self._since_s = [0.0] * self.k_max
+            self._since_f = [0.0] * self.k_max
+        for j, s in enumerate(succeeded):
+            n = s + failed[j]
             if n == 0:
                 break
             trials = self.alpha[j] + self.beta[j]
             p = self.alpha[j] / trials
             surprise += s - n * p
             variance += n * p * (1.0 - p) * (1.0 + n / (trials + 1.0))
-        z = surprise / math.sqrt(max(variance, 0.01) * self._overdispersion)
-        # Requests differ lastingly, so steps scatter more than independent trials would.
-        self._overdispersion = max(1.0, self._overdispersion + (min(z * z, 9.0) * self._overdispersion - self._overdispersion) / 200.0)
-        if self._cusum.quiet:
-            self._since_s = [0.0] * self.k_max
-            self._since_f = [0.0] * self.k_max
-        for j, (s, f) in enumerate(zip(succeeded, failed, strict=True)):
             self._since_s[j] += s
-            self._since_f[j] += f
+            self._since_f[j] += failed[j]
+        squared = surprise * surprise / max(variance, 0.01)
+        z = math.copysign(math.sqrt(squared / self._overdispersion), surprise)
+        # Requests differ lastingly, so steps scatter more than independent trials would.
+        usual = min(squared, 9.0 * self._overdispersion)
+        self._overdispersion = max(1.0, self._overdispersion + (usual - self._overdispersion) / 200.0)
         return self._cusum.update(z) != 0
 
     def _restart(self) -> None:
@@ -260,17 +284,17 @@ class AcceptancePosterior:
             self._drafted[j] = False
 
     def _absorb(self, succeeded: list[int], failed: list[int]) -> None:
+        self._absorbed += 1
         keep = 1.0 - 1.0 / MEMORY_STEPS
-        for j in range(self.k_max):
-            s, f = succeeded[j], failed[j]
+        for j, s in enumerate(succeeded):
+            f = failed[j]
+            if s + f == 0:
+                break  # no request got further; what lies behind fades when the posterior settles
             total = self.alpha[j] + self.beta[j]
-            fade = keep if total > FLOOR_TRIALS else 1.0
+            fade = (keep if total < MEMORY_TRIALS else keep * MEMORY_TRIALS / total) if total > FLOOR_TRIALS else 1.0
             self.alpha[j] = self.alpha[j] * fade + s
             self.beta[j] = self.beta[j] * fade + f
-            if s or f:
-                self._drafted[j] = True
-                if total > MEMORY_TRIALS:
-                    self._limit(j)
+            self._drafted[j] = True
 
     def _limit(self, j: int) -> None:
         total = self.alpha[j] + self.beta[j]
@@ -286,37 +310,48 @@ class AcceptancePosterior:
                 self.supply_beta[j] *= 1.0 - 1.0 / BLIND_STEPS
 
     def _observe_supply(self, present: list[int], asked: int, decodes: int) -> None:
-        reach = decodes
         keep = 1.0 - 1.0 / SUPPLY_STEPS
+        reach = decodes
         for j in range(asked):
             here = min(present[j], reach)
-            total = self.supply_alpha[j] + self.supply_beta[j] + reach
-            fade = min(keep, SUPPLY_TRIALS / total)
-            self.supply_alpha[j] = max(0.02, self.supply_alpha[j] * fade + here)
-            self.supply_beta[j] = max(0.02, self.supply_beta[j] * fade + reach - here)
+            if here == reach and self.supply_beta[j] <= LEAST_SUPPLY:
+                continue  # a drafter that always delivers
+            fade = min(keep, SUPPLY_TRIALS / (self.supply_alpha[j] + self.supply_beta[j] + reach))
+            self.supply_alpha[j] = max(LEAST_SUPPLY, self.supply_alpha[j] * fade + here)
+            self.supply_beta[j] = max(LEAST_SUPPLY, self.supply_beta[j] * fade + reach - here)
             reach = here
             if reach == 0:
                 break
 
-    def _observe_stops(self, drafted: Sequence[int], accepted: Sequence[int], emitted: Sequence[int]) -> None:
+    def _observe_stops(
+        self,
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        emitted: Sequence[int],
+        succeeded: list[int],
+        drafting: int,
+    ) -> None:
+        """How often accepted drafts lay behind a stop: a stop at any of a request's tokens wastes those behind it."""
+        if drafting == len(drafted):
+            wasted = sum(succeeded) + drafting - sum(emitted)
+        else:
+            wasted = sum(max(0, a + 1 - e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d)
+        exposed = sum(map(mul, succeeded, self._positions))
         keep = 1.0 - 1.0 / STOP_STEPS
-        wasted, exposed = 0.0, 0.0
-        for d, a, e in zip(drafted, accepted, emitted, strict=True):
-            if d:
-                wasted += max(0, min(a, a + 1 - e))
-                exposed += a * (a + 1) / 2  # a stop at any of the tokens wastes those behind it
-        self.stop_wasted = self.stop_wasted * keep + wasted
-        self.stop_exposed = self.stop_exposed * keep + exposed + 50.0 / STOP_STEPS
-        self.stop_wasted = min(self.stop_wasted, 0.9 * self.stop_exposed)
+        self.stop_exposed = self.stop_exposed * keep + exposed + UNEXPOSED / STOP_STEPS
+        self.stop_wasted = min(self.stop_wasted * keep + max(0, wasted), 0.9 * self.stop_exposed)
 
     def _scale(self, j: int, factor: float) -> None:
         self.alpha[j] = max(self.alpha[j] * factor, 1e-3)
         self.beta[j] = max(self.beta[j] * factor, 1e-3)
 
-    def _move(self, j: int, shift: float) -> None:
+    def _move(self, j: int, shift: float, keep: float) -> None:
         trials = self.alpha[j] + self.beta[j]
-        mean = _expit(_logit(self.alpha[j] / trials) + shift)
-        trials = min(trials, 40.0)  # what was counted before the others moved says less about now
+        mean = self.alpha[j] / trials
+        trials = max(trials * keep, min(trials, FLOOR_TRIALS))
+        if shift:
+            mean = _expit(_logit(mean) + shift)
+            trials = min(trials, MOVED_TRIALS)  # what was counted before the others moved says less about now
         self.alpha[j], self.beta[j] = max(mean * trials, 1e-3), max((1.0 - mean) * trials, 1e-3)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from adaptk.acceptance import AcceptancePosterior
 from adaptk.latency import LatencyPosterior
 from adaptk.table import GoodputTable
-from adaptk.thompson import goodput_draws, winners
+from adaptk.thompson import goodput_draws, outlook, winners
 
 DRAWS = 1_000
+Z90 = 1.6449  # a normal lies within so many standard deviations with 90 %
 
 
 class ArmBelief(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +47,15 @@ def arm_beliefs(
     allowed: Sequence[int],
 ) -> list[ArmBelief]:
     """One belief per arm; draws with a generator of its own, so that looking changes nothing."""
-    rng = np.random.default_rng(0)
-    lengths, logs = goodput_draws(acceptance, latency, batch, context, DRAWS, rng)
-    best = winners(lengths, logs, allowed)
+    arms = latency.arms
+    view = outlook(acceptance, latency, batch, context)
+    lengths, logs = goodput_draws(acceptance, arms, view, DRAWS, np.random.default_rng(0))
+    best = winners(np.log(lengths) - logs, allowed)
     low, high = np.quantile(lengths, (0.05, 0.95), axis=0)
-    widths = acceptance.widths(latency.arms)
-    times = latency.log_times(batch, widths, context)
-    spread = 1.6449 * np.sqrt(np.maximum(np.diag(latency.covariance(batch, widths)), 0.0))
+    spread = Z90 * np.sqrt(np.maximum(np.diag(view.covariance), 0.0))
     beliefs = []
-    for i, (k, al) in enumerate(zip(latency.arms, acceptance.lengths(latency.arms), strict=True)):
-        itl = math.exp(times[i]) if latency.level_known else None
+    for i, (k, al) in enumerate(zip(arms, view.lengths, strict=True)):
+        itl = math.exp(view.log_times[i]) if latency.level_known else None
         said = table.itl_ms(batch, k, context) if table is not None else None
         beliefs.append(
             ArmBelief(

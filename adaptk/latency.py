@@ -54,6 +54,8 @@ class LatencyPosterior:
         self.level_known = prior.timed
         self._drifting = covariance(prior, LEVEL)
         self._cov = self._drifting.copy() if prior.timed else covariance(prior, LEVEL_UNKNOWN)
+        self._scratch = np.empty_like(self._cov)
+        self._rows: list[list[float]] = []
         self._set_mean(np.zeros(len(self._cov)))
         self._group = Samples()
         self._slow = Samples()
@@ -117,6 +119,8 @@ class LatencyPosterior:
     def log_times(self, batch: int, widths: Sequence[float], context: float | None) -> list[float]:
         """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``."""
         row = self.prior.row(batch, context)
+        if not self._rows:
+            self._rows = self._mean.reshape(NODES, -1).tolist()
         left, right = node(math.log(batch))
         lower, upper = self._rows[left], self._rows[left + 1]
         full = [p + (1.0 - right) * a + right * b for p, a, b in zip(row, lower, upper, strict=True)]
@@ -207,11 +211,13 @@ class LatencyPosterior:
 
     def _book(self, deviation: float, gain: Array, variance: float) -> None:
         self._set_mean(self._mean + gain * (deviation / variance))
-        self._cov -= np.outer(gain / variance, gain)
+        np.multiply.outer(gain, gain, out=self._scratch)
+        self._scratch /= variance
+        self._cov -= self._scratch
 
     def _set_mean(self, mean: Array) -> None:
         self._mean = mean
-        self._rows: list[list[float]] = mean.reshape(NODES, -1).tolist()
+        self._rows = []  # made when asked for: most bookings are followed by another
 
     def _learn_contamination(self, y: float, n: int) -> None:
         """Track how many samples lie above the quickest cluster, and how far."""

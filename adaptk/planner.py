@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from adaptk.acceptance import AcceptancePosterior
 from adaptk.decision import Reason
 from adaptk.guard import Ledger, Patience
 from adaptk.latency import LatencyPosterior
 from adaptk.settings import Settings
-from adaptk.thompson import goodput_draws, winners
+from adaptk.thompson import Outlook, goodput_draws, outlook, winners
+
+Array = npt.NDArray[np.float64]
 
 BLOCK = 32  # chooses per draw
 CLIMB_BLOCK = 8  # chooses between looks at the price of the first drafting arm
@@ -114,14 +117,14 @@ class Planner:
 
     def judge(self, batch: int, context: float | None) -> None:
         """All steps of the visit have come back: replan, and remember whether it was worth it."""
-        visited, before = self.visiting, self.arm
+        visited = self.visiting
         self.visiting = -1
         self.replan()
         now, _ = self.best(batch, context)
         if now == visited:
             self.patience.succeeded(visited, batch)
-            if self.latency.alarms > self._visit_alarms and before >= 0:
-                self._retime = True  # the surprise may have been the engine's, not the arm's
+            # A surprise may have been the engine's, not the arm's.
+            self._retime = self._retime or self.latency.alarms > self._visit_alarms
         else:
             self.patience.failed(visited, batch)
 
@@ -146,18 +149,6 @@ class Planner:
         """Indices of the arms within the operator's limits at this batch size."""
         return self._allowed(self.latency.log_times(batch, self.acceptance.widths(self.arms), context))
 
-    def price_ms(
-        self, arm: int, batch: int, context: float | None, steps: int, pessimism: float = PESSIMISM
-    ) -> float:
-        """Milliseconds that a visit is expected to cost beyond the planned arm; pessimistic about step time."""
-        widths = self.acceptance.widths(self.arms)
-        lengths = self.acceptance.lengths(self.arms)
-        times = self.latency.log_times(batch, widths, context)
-        spread = math.sqrt(max(0.0, self.latency.covariance(batch, widths)[arm, arm]))
-        base = max(self.arm, 0)
-        worth = math.exp(times[base]) * lengths[arm] / lengths[base]
-        return max(0.0, math.exp(times[arm] + pessimism * spread) - worth) * (steps + 0.5)
-
     def _begin_block(self, batch: int, context: float | None) -> None:
         self._block_left = BLOCK
         self.patience.tick()
@@ -168,10 +159,10 @@ class Planner:
             self._climb(batch, context)
             return
         base, _ = self.best(batch, context)
-        if self.visiting >= 0:
-            return
-        if not (self._retime and self._visit_runner_up(base, batch, context)):
-            self._draw(base, batch, context)
+        if self.visiting < 0:
+            view = outlook(self.acceptance, self.latency, batch, context)
+            if not (self._retime and self._visit_runner_up(base, self._plan[batch], view)):
+                self._draw(base, batch, view)
 
     def _climb(self, batch: int, context: float | None) -> None:
         """The cheapest arm has set the scale; visit the next one as soon as its price allows, then let the posterior decide."""
@@ -179,64 +170,65 @@ class Planner:
         self._block_left = CLIMB_BLOCK
         if len(self._permitted) == 1:
             self.climbing = False
-        elif self.ledger.affords(self.price_ms(self._permitted[1], batch, context, VISIT)):
+            return
+        view = outlook(self.acceptance, self.latency, batch, context)
+        if self.ledger.affords(_price(view, self._permitted[1], lowest, VISIT)):
             self.climbing = False
             self._visit(self._permitted[1], VISIT, 1.0)
         else:
             self._plan[batch] = _Plan(lowest, [0.0] * len(self.arms), [lowest], Reason.GUARD)
 
-    def _visit_runner_up(self, base: int, batch: int, context: float | None) -> bool:
+    def _visit_runner_up(self, base: int, plan: _Plan, view: Outlook) -> bool:
         """After a change of time seen at one arm: was it that arm's, or the engine's? The next best arm tells."""
-        plan = self._plan.get(batch) or self._make_plan(batch, context)
         others = [i for i in plan.allowed if i != base]
         if not others:
             self._retime = False
             return False
         runner_up = max(others, key=plan.scores.__getitem__)
-        if not self.ledger.affords(self.price_ms(runner_up, batch, context, PROBE, pessimism=0.0)):
+        if not self.ledger.affords(_price(view, runner_up, base, PROBE, pessimism=0.0)):
             return False
         self._retime = False
         self._visit(runner_up, PROBE, 1.0)
         return True
 
-    def _draw(self, base: int, batch: int, context: float | None) -> None:
-        lengths, log_times = goodput_draws(self.acceptance, self.latency, batch, context, DRAWS, self._rng)
-        allowed = self.allowed(batch, context)
-        drawn = winners(lengths, log_times, allowed).tolist()
+    def _draw(self, base: int, batch: int, view: Outlook) -> None:
+        """Draw everything uncertain; visit the arm that one of the draws prefers, or probe the drafter, or stay."""
+        lengths, log_times = goodput_draws(self.acceptance, self.arms, view, DRAWS, self._rng)
         scores = np.log(lengths) - log_times
-        gains = np.exp(np.maximum(scores - scores[:, [base]], 0.0)).mean(axis=0) - 1.0
-        step_ms = math.exp(self.latency.log_times(batch, self.acceptance.widths(self.arms), context)[base])
-        open_arms = {
-            arm for arm in set(drawn) - {base} if self._may_visit(arm, batch, context, HORIZON * step_ms * float(gains[arm]))
-        }
-        shares = {arm: drawn.count(arm) / DRAWS for arm in open_arms}
+        allowed = self._allowed(view.log_times)
+        drawn = winners(scores, allowed).tolist()
         pick = drawn[int(self._rng.integers(DRAWS))]
-        self.refused = pick != base and pick not in open_arms
+        shares = {
+            arm: drawn.count(arm) / DRAWS
+            for arm in set(drawn) - {base}
+            if self._may_visit(arm, base, batch, view, scores)
+        }
+        self.refused = pick != base and pick not in shares
         stay = 1.0 - sum(shares.values())
-        probe = self._blind_probe(base, allowed, batch, context)
+        probe = self._blind_probe(base, allowed, view)
         probed = PROBE_SHARE * stay if probe >= 0 else 0.0
-        if pick in open_arms:
+        if pick in shares:
             self._visit(pick, VISIT, shares[pick] + (probed if pick == probe else 0.0))
         elif probe >= 0 and self._rng.random() < PROBE_SHARE:
-            self.ledger.begin_probe(self.price_ms(probe, batch, context, PROBE))
+            self.ledger.begin_probe(_price(view, probe, base, PROBE))
             self._visit(probe, PROBE, shares.get(probe, 0.0) + probed)
         else:
             self._propensity, self._chance_left = stay - probed, VISIT
 
-    def _may_visit(self, arm: int, batch: int, context: float | None, worth_ms: float) -> bool:
+    def _may_visit(self, arm: int, base: int, batch: int, view: Outlook, scores: Array) -> bool:
         """Whether the arm's wait is over and a visit costs no more than the ledger has and than it can be worth."""
         if not self.patience.allows(arm, batch):
             return False
-        price = self.price_ms(arm, batch, context, VISIT)
-        return price <= worth_ms and self.ledger.affords(price)
+        price = _price(view, arm, base, VISIT)
+        gain = float(np.mean(np.exp(np.maximum(scores[:, arm] - scores[:, base], 0.0)))) - 1.0
+        return price <= HORIZON * math.exp(view.log_times[base]) * gain and self.ledger.affords(price)
 
-    def _blind_probe(self, base: int, allowed: Sequence[int], batch: int, context: float | None) -> int:
+    def _blind_probe(self, base: int, allowed: Sequence[int], view: Outlook) -> int:
         """The cheapest drafting arm, where K=0 is played and shows nothing of the drafter; -1 where not affordable."""
         above = [i for i in allowed if i > base]
         if self.arms[base] > 0 or not above:
             return -1
-        price = self.price_ms(above[0], batch, context, PROBE)
-        return above[0] if self.ledger.affords_probe(price) else -1
+        return above[0] if self.ledger.affords_probe(_price(view, above[0], base, PROBE)) else -1
 
     def _visit(self, arm: int, steps: int, propensity: float) -> None:
         self.visiting, self._visit_left = arm, steps
@@ -280,6 +272,11 @@ class Planner:
         self._plan = {b: _Plan(w, list(s), list(a), Reason(r)) for b, w, s, a, r in data["plan"]}
         for name in _STATE:
             setattr(self, name, data[name])
+
+
+def _price(view: Outlook, arm: int, base: int, steps: int, pessimism: float = PESSIMISM) -> float:
+    """Milliseconds that a visit is expected to cost; half a step more, for the one that verifies its last drafts."""
+    return view.excess_ms(arm, base, pessimism) * (steps + 0.5)
 
 
 _STATE = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import gt
+from operator import gt, le
 from typing import Any
 
 import msgspec
@@ -73,33 +73,60 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     def __post_init__(self) -> None:
         drafted, accepted, emitted = self.drafted, self.accepted, self.emitted
-        if len(drafted) != len(accepted):
-            raise ValueError(f"accepted has {len(accepted)} entries, drafted {len(drafted)}: give one per request")
-        if emitted is not None and len(emitted) != len(drafted):
-            raise ValueError(f"emitted has {len(emitted)} entries, drafted {len(drafted)}: give one per request")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if type(value) is int and value >= 0:
-                continue
-            if (value is not None or name in _REQUIRED) and not _is_count(value):
-                raise ValueError(f"{name} is {value!r}: give a whole number of at least 0")
-        for name in ("elapsed_ms", "device_ms", "t_ms"):
-            value = getattr(self, name)
-            if value is not None and type(value) is not float and not _is_time(value):
-                raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
-        for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted)):
-            if values is not None and not _whole(values):
-                raise ValueError(f"{name} is {values!r}: give a whole number per request")
-        for name, values in (("accepted", accepted), ("emitted", emitted)):
-            if values is not None and len(values) > 0 and min(values) < 0:
-                raise ValueError(f"{name} is {values!r}: give numbers of at least 0")
-        if any(map(gt, accepted, drafted)):
-            d, a = next((d, a) for d, a in zip(drafted, accepted, strict=True) if a > d)
-            raise ValueError(f"accepted {a!r} of {d!r} drafted: need 0 <= accepted <= drafted for each request")
+        # One look that passes for every sound record: this runs in the engine's loop. Reasons are found when it fails.
+        try:
+            sound = (
+                len(drafted) == len(accepted)
+                and type(sum(accepted) + sum(drafted)) is int
+                and all(map(le, accepted, drafted))
+                and (not accepted or min(accepted) >= 0)
+                and (emitted is None or (len(emitted) == len(drafted) and type(sum(emitted)) is int))
+                and (not emitted or min(emitted) >= 0)
+                and type(self.elapsed_ms) is float
+                and (self.device_ms is None or type(self.device_ms) is float)
+                and (self.t_ms is None or type(self.t_ms) is float)
+                and type(self.batch_size) is type(self.k) is type(self.prefill_tokens) is int
+                and self.batch_size >= 0 <= self.k
+                and self.prefill_tokens >= 0
+            )
+        except (TypeError, ValueError):
+            sound = False
+        for count in (self.context_tokens, self.draft_k, self.decodes, self.verified):
+            sound = sound and (count is None or (type(count) is int and count >= 0))
+        if not sound:
+            _refuse(self)
 
 
 _REQUIRED = ("batch_size", "k", "prefill_tokens")
 _COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "decodes", "verified")
+
+
+def _refuse(record: StepRecord) -> None:
+    """Say what is wrong with a record, if anything is."""
+    drafted, accepted, emitted = record.drafted, record.accepted, record.emitted
+    if len(drafted) != len(accepted):
+        raise ValueError(f"accepted has {len(accepted)} entries, drafted {len(drafted)}: give one per request")
+    if emitted is not None and len(emitted) != len(drafted):
+        raise ValueError(f"emitted has {len(emitted)} entries, drafted {len(drafted)}: give one per request")
+    for name in _COUNTS:
+        value = getattr(record, name)
+        if type(value) is int and value >= 0:
+            continue
+        if (value is not None or name in _REQUIRED) and not _is_count(value):
+            raise ValueError(f"{name} is {value!r}: give a whole number of at least 0")
+    for name in ("elapsed_ms", "device_ms", "t_ms"):
+        value = getattr(record, name)
+        if value is not None and type(value) is not float and not _is_time(value):
+            raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
+    for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted)):
+        if values is not None and not _whole(values):
+            raise ValueError(f"{name} is {values!r}: give a whole number per request")
+    for name, values in (("accepted", accepted), ("emitted", emitted)):
+        if values is not None and len(values) > 0 and min(values) < 0:
+            raise ValueError(f"{name} is {values!r}: give numbers of at least 0")
+    if any(map(gt, accepted, drafted)):
+        d, a = next((d, a) for d, a in zip(drafted, accepted, strict=True) if a > d)
+        raise ValueError(f"accepted {a!r} of {d!r} drafted: need 0 <= accepted <= drafted for each request")
 
 
 def _whole(values: Any) -> bool:

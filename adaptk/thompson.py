@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +15,35 @@ from adaptk.latency import LatencyPosterior
 Array = npt.NDArray[np.float64]
 
 
+class Outlook(NamedTuple):
+    """What is believed of all arms at one batch size: means of acceptance length and log step time, and its covariance."""
+
+    lengths: list[float]
+    log_times: list[float]
+    covariance: Array
+
+    def excess_ms(self, arm: int, base: int, pessimism: float) -> float:
+        """Milliseconds per step by which ``arm`` takes longer than ``base`` would for the same tokens, at least 0.
+
+        ``pessimism`` standard deviations are added to the arm's log step time.
+        """
+        late = math.sqrt(max(0.0, float(self.covariance[arm, arm]))) * pessimism
+        worth = math.exp(self.log_times[base]) * self.lengths[arm] / self.lengths[base]
+        return max(0.0, math.exp(self.log_times[arm] + late) - worth)
+
+
+def outlook(acceptance: AcceptancePosterior, latency: LatencyPosterior, batch: int, context: float | None) -> Outlook:
+    """The posteriors at one batch size, tokens per request and step and log milliseconds."""
+    widths = acceptance.widths(latency.arms)
+    return Outlook(
+        acceptance.lengths(latency.arms),
+        latency.log_times(batch, widths, context),
+        latency.covariance(batch, widths),
+    )
+
+
 def goodput_draws(
-    acceptance: AcceptancePosterior,
-    latency: LatencyPosterior,
-    batch: int,
-    context: float | None,
-    n: int,
-    rng: np.random.Generator,
+    acceptance: AcceptancePosterior, arms: Sequence[int], view: Outlook, n: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Joint draws of acceptance length and step time of every arm.
 
@@ -35,18 +59,18 @@ def goodput_draws(
     ----------
     Xia et al., "Thompson Sampling for Budgeted Multi-armed Bandits", IJCAI 2015.
     """
-    arms = latency.arms
-    widths = acceptance.widths(arms)
     lengths = acceptance.draws(arms, n, rng)
-    mean = np.array(latency.log_times(batch, widths, context))
-    root = _root(latency.covariance(batch, widths))
-    return lengths, mean + rng.standard_normal((n, len(arms))) @ root.T
+    normals = rng.standard_normal((n, len(arms)))
+    return lengths, np.array(view.log_times) + normals @ _root(view.covariance).T
 
 
-def winners(lengths: Array, log_times: Array, allowed: Sequence[int]) -> npt.NDArray[np.intp]:
-    """Index of the arm that each draw would play among the ``allowed`` ones, shape ``(n,)``."""
+def winners(scores: Array, allowed: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Index of the arm that each draw would play among the ``allowed`` ones, shape ``(n,)``.
+
+    ``scores`` are log goodputs, shape ``(n, arms)``.
+    """
     columns = np.asarray(allowed)
-    return np.asarray(columns[np.argmax(np.log(lengths[:, columns]) - log_times[:, columns], axis=1)])
+    return np.asarray(columns[np.argmax(scores[:, columns], axis=1)])
 
 
 def _root(covariance: Array) -> Array:

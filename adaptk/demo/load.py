@@ -82,7 +82,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(copies=3, chat_tokens=160, longest_rollout=320)
-QUICK = Size(copies=2, chat_tokens=96, longest_rollout=200)
+QUICK = Size(copies=2, chat_tokens=96, longest_rollout=160)
 COPY_TOKENS = 180
 
 
