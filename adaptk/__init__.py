@@ -1,6 +1,7 @@
 """adaptk: an online controller for the number of speculative tokens per engine step.
 
-The names are loaded when they are first asked for, so that a process in which adaptk is installed but not used pays nothing.
+The names are loaded when they are first asked for, so that a process which has adaptk installed and does not use it
+pays nothing.
 """
 
 from __future__ import annotations

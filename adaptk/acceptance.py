@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,14 @@ MEMORY_TRIALS = 3000.0
 MEMORY_STEPS = 300.0
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
 FLOOR_TRIALS = 8.0
+MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
 SUPPLY_STEPS = 40.0
 SUPPLY_TRIALS = 200.0
 LEAST_SUPPLY = 0.02
 STOP_STEPS = 200.0
-UNEXPOSED = 50.0  # accepted drafts without a stop that are taken as seen before the first
-MOVED_TRIALS = 40.0
+UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
+MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds
 
 
 def cascade_counts(
@@ -75,13 +75,13 @@ def cascade_counts(
 class AcceptancePosterior:
     """Beta posteriors of the conditional acceptance probability per draft position, discounted.
 
-    Next to them stands the *supply*: the probability that the drafter returns a draft at a position at all, which n-gram
-    and suffix drafters often do not. Both enter the acceptance length of an arm,
+    Next to them stands the *supply*: the probability that the drafter returns a draft at a position at all, which
+    n-gram and suffix drafters often do not. Both enter the acceptance length of an arm,
     ``AL(K) = 1 + sum_{j<=K} prod_{i<=j} supply_i * acceptance_i``.
 
     Evidence fades by steps and by trials. A position that is not drafted keeps its mean relative to the observed ones:
-    they move together in log odds. An alarm of the change detector restarts from what was counted since the suspicion
-    arose. Not modelled: lasting differences between requests and between batch sizes.
+    they move together in log odds. An alarm of the change detector restarts from what was counted since its side of the
+    detector left zero. Not modelled: lasting differences between requests and between batch sizes.
 
     Parameters
     ----------
@@ -101,15 +101,13 @@ class AcceptancePosterior:
         self.supply_alpha = [FLOOR_TRIALS] * k_max
         self.supply_beta = [LEAST_SUPPLY] * k_max
         self.alarms = 0
-        self.stop_wasted, self.stop_exposed = 0.0, UNEXPOSED
+        self.stops, self.stoppable = 0.0, UNSTOPPED
         self._cusum = Cusum()
         self._overdispersion = 1.0
-        self._since_s = [0.0] * k_max
-        self._since_f = [0.0] * k_max
+        self._recent: deque[tuple[list[int], list[int]]] = deque(maxlen=MOST_RECENT)
         self._anchor = [_logit(m) for m in means]
         self._drafted = [False] * k_max
         self._absorbed = 0
-        self._positions = range(1, k_max + 1)
 
     def observe(
         self,
@@ -188,8 +186,8 @@ class AcceptancePosterior:
 
     @property
     def stop_hazard(self) -> float:
-        """Probability that an accepted draft lies behind a stop and is worth nothing."""
-        return self.stop_wasted / self.stop_exposed
+        """Probability that a request ends at a token, so that drafts accepted behind it are worth nothing."""
+        return self.stops / self.stoppable
 
     def settle(self) -> None:
         """Let what was not drafted since the last call fade and move along with what was, in log odds."""
@@ -215,11 +213,11 @@ class AcceptancePosterior:
             "beta": list(self.beta),
             "supply_alpha": list(self.supply_alpha),
             "supply_beta": list(self.supply_beta),
-            "stop": [self.stop_wasted, self.stop_exposed],
+            "stop": [self.stops, self.stoppable],
             "alarms": self.alarms,
-            "cusum": [self._cusum.up, self._cusum.down],
+            "cusum": self._cusum.snapshot(),
             "overdispersion": self._overdispersion,
-            "since": [list(self._since_s), list(self._since_f)],
+            "recent": [[list(s), list(f)] for s, f in self._recent],
             "anchor": list(self._anchor),
             "drafted": list(self._drafted),
             "absorbed": self._absorbed,
@@ -229,25 +227,19 @@ class AcceptancePosterior:
         """Take over the state of a ``snapshot`` of a posterior with the same ``k_max``."""
         self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
         self.supply_alpha, self.supply_beta = list(data["supply_alpha"]), list(data["supply_beta"])
-        self.stop_wasted, self.stop_exposed = data["stop"]
+        self.stops, self.stoppable = data["stop"]
         self.alarms = data["alarms"]
-        self._cusum.up, self._cusum.down = data["cusum"]
+        self._cusum.load(data["cusum"])
         self._overdispersion = data["overdispersion"]
-        self._since_s, self._since_f = list(data["since"][0]), list(data["since"][1])
+        self._recent.clear()
+        self._recent.extend((list(s), list(f)) for s, f in data["recent"])
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
         self._absorbed = data["absorbed"]
-
-    def widen(self) -> None:
-        """Forget how sure the posterior was, keep its means."""
-        for j in range(self.k_max):
-            self._scale(j, FLOOR_TRIALS / (self.alpha[j] + self.beta[j]))
 
     def _suspect(self, succeeded: list[int], failed: list[int]) -> bool:
         """Feed the change detector with the step's surprise, predictive uncertainty included."""
         surprise, variance = 0.0, 0.0
-        if self._cusum.quiet:
-            self._since_s = [0.0] * self.k_max
-            self._since_f = [0.0] * self.k_max
+        self._recent.append((succeeded, failed))
         for j, s in enumerate(succeeded):
             n = s + failed[j]
             if n == 0:
@@ -256,8 +248,6 @@ class AcceptancePosterior:
             p = self.alpha[j] / trials
             surprise += s - n * p
             variance += n * p * (1.0 - p) * (1.0 + n / (trials + 1.0))
-            self._since_s[j] += s
-            self._since_f[j] += failed[j]
         squared = surprise * surprise / max(variance, 0.01)
         z = math.copysign(math.sqrt(squared / self._overdispersion), surprise)
         # Requests differ lastingly, so steps scatter more than independent trials would.
@@ -268,9 +258,11 @@ class AcceptancePosterior:
     def _restart(self) -> None:
         """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
         self.alarms += 1
+        since = list(self._recent)[-self._cusum.run :]
+        self._recent.clear()
         shifts, information = 0.0, 0.0
         for j in range(self.k_max):
-            s, f = self._since_s[j], self._since_f[j]
+            s, f = sum(step[0][j] for step in since), sum(step[1][j] for step in since)
             if s + f >= 3.0:
                 p = (s + 0.5) / (s + f + 1.0)
                 known = (s + f) * p * (1.0 - p)
@@ -331,15 +323,16 @@ class AcceptancePosterior:
         succeeded: list[int],
         drafting: int,
     ) -> None:
-        """How often accepted drafts lay behind a stop: a stop at any of a request's tokens wastes those behind it."""
-        if drafting == len(drafted):
-            wasted = sum(succeeded) + drafting - sum(emitted)
-        else:
-            wasted = sum(max(0, a + 1 - e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d)
-        exposed = sum(map(mul, succeeded, self._positions))
+        """How often a request stops: of the tokens before the last of a burst, those that were its end."""
+        accepted_in_all = sum(succeeded)
+        stops, tokens = 0, accepted_in_all
+        if drafting < len(drafted) or accepted_in_all + drafting != sum(emitted):
+            short = [e for d, a, e in zip(drafted, accepted, emitted, strict=True) if d and 0 < e <= a]
+            stops = len(short)
+            tokens = sum(min(a, e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d)
         keep = 1.0 - 1.0 / STOP_STEPS
-        self.stop_exposed = self.stop_exposed * keep + exposed + UNEXPOSED / STOP_STEPS
-        self.stop_wasted = min(self.stop_wasted * keep + max(0, wasted), 0.9 * self.stop_exposed)
+        self.stops = self.stops * keep + stops
+        self.stoppable = self.stoppable * keep + tokens + UNSTOPPED / STOP_STEPS
 
     def _scale(self, j: int, factor: float) -> None:
         self.alpha[j] = max(self.alpha[j] * factor, 1e-3)
@@ -351,7 +344,8 @@ class AcceptancePosterior:
         trials = max(trials * keep, min(trials, FLOOR_TRIALS))
         if shift:
             mean = _expit(_logit(mean) + shift)
-            trials = min(trials, MOVED_TRIALS)  # what was counted before the others moved says less about now
+            if abs(shift) > MOVED:
+                trials = min(trials, MOVED_TRIALS)  # what was counted before the others moved says less about now
         self.alpha[j], self.beta[j] = max(mean * trials, 1e-3), max((1.0 - mean) * trials, 1e-3)
 
 

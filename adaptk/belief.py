@@ -20,9 +20,9 @@ Z90 = 1.6449  # a normal lies within so many standard deviations with 90 %
 class ArmBelief(msgspec.Struct, frozen=True, kw_only=True):
     """Belief about one arm at one batch size; intervals hold 90 %.
 
-    ``al`` is the acceptance length, tokens per request and step; ``itl_ms`` the step time, milliseconds, ``None`` while no
-    time was ever seen and the table has none; ``goodput`` tokens per request and second; ``p_best`` the probability that
-    this arm is the best of those allowed; ``table_itl_ms`` what the table says and ``drift`` belief over table.
+    ``al`` is the acceptance length, tokens per request and step; ``itl_ms`` the step time, milliseconds, ``None`` while
+    no time was ever seen and the table has none; ``goodput`` tokens per request and second; ``p_best`` the probability
+    that this arm is the best of those allowed; ``table_itl_ms`` what the table says and ``drift`` belief over table.
     """
 
     k: int

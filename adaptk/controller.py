@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from adaptk.acceptance import AcceptancePosterior
@@ -24,6 +25,8 @@ from adaptk.table import GoodputTable
 
 DEFAULT_ARMS = (0, 1, 3, 7)
 SNAPSHOT_VERSION = 1
+LARGEST_COUNT = 10**12  # of requests or tokens: what lies beyond is a mistake, and no float should overflow for it
+SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # a step's time is taken to lie between
 MOST_OPEN = 64  # decisions without an observation that are remembered
 STALL = 5.0  # steps longer than this multiple of the usual are no income of the ledger
 FULL_SUPPLY = 0.8  # a drafter that returns drafts this often and has none now is not itself
@@ -49,7 +52,7 @@ class Controller:
     Raises
     ------
     ValueError
-        If there are no arms, an arm is negative, repeated or above ``k_max``, or ``min_k`` is above every arm.
+        If there are no arms, an arm is negative, repeated or above a given ``k_max``, or ``min_k`` is above every arm.
 
     Examples
     --------
@@ -110,7 +113,7 @@ class Controller:
         context_tokens
             Tokens in the KV cache, summed over these requests; ``None`` where unknown.
         decodes
-            Requests among them that decode, where that is known.
+            Requests among them that decode, where that is known; 0 and more than ``batch_size`` count as unknown.
 
         Raises
         ------
@@ -122,11 +125,17 @@ class Controller:
                 raise ValueError(f"batch_size is {batch_size}: give the number of scheduled requests, at least 0")
             return 0
         planner, load = self._planner, self._load
-        regime_changed = load.update(decodes or batch_size, context_tokens, batch_size)
-        if self._judge:
+        if type(batch_size) is not int or batch_size > LARGEST_COUNT:
+            batch_size = _count(batch_size)
+        if context_tokens is not None and (type(context_tokens) is not int or not 0 <= context_tokens < LARGEST_COUNT):
+            context_tokens = _count(context_tokens)
+        decoding = int(decodes) if decodes is not None and 0 < decodes < batch_size else batch_size
+        regime_changed = load.update(decoding, context_tokens, batch_size)
+        if regime_changed:
+            self._forget_visit()
+        elif self._judge:
             self._judge = False
-            if planner.visiting >= 0:
-                planner.judge(load.batch, load.context)
+            planner.judge(load.batch, load.context)
         arm, reason, propensity = planner.next(load.batch, load.context, regime_changed)
         k = self.arms[arm]
         if reason is Reason.EXPLORE:
@@ -143,26 +152,28 @@ class Controller:
     def observe(self, record: StepRecord) -> Decision | None:
         """Learn from a finished step; the decision that it was scheduled with.
 
-        The n-th observation belongs to the n-th choice; its drafts stem from the choice before. Never raises on a record
-        that could be constructed.
+        The n-th observation belongs to the n-th choice; its drafts stem from the choice before. Never raises on a
+        record that could be constructed.
         """
         if record.batch_size <= 0:
             return None
         decision = self._open.popleft() if self._open else None
         self.counters["steps"] += 1
+        most = max(record.drafted, default=0)
+        if not _is_plain(record, most):
+            record = _plain(record)
+            most = max(record.drafted, default=0)
         asked, self._asked = self._asked, record.k
         decodes = record.batch_size if record.decodes is None else min(record.decodes, record.batch_size)
-        drafted = record.drafted
-        most = max(drafted, default=0)
         asked = most if asked is None or asked < most else asked
         time_alarms = self._latency.alarms
-        changed = self._acceptance.observe(drafted, record.accepted, asked, decodes, record.emitted)
+        changed = self._acceptance.observe(record.drafted, record.accepted, asked, decodes, record.emitted)
         self.counters["acceptance_alarms"] += changed
         self._watch_drafter(asked)
-        elapsed = _time_of(record)
-        if elapsed is None:
-            self.counters["times_refused"] += record.elapsed_ms is not None or record.device_ms is not None
-        elif decodes > 0:
+        elapsed = self._time(record.elapsed_ms)
+        if record.device_ms is not None:
+            elapsed = self._time(record.device_ms) or elapsed
+        if elapsed is not None and decodes > 0:
             self._observe_time(record, decision, elapsed, asked, decodes)
         if decision is not None and decision.seq > self._visit_end >= 0:
             # The drafts of the visit's last step have come back with this one.
@@ -199,13 +210,16 @@ class Controller:
         return {"allowed_ms": ledger.allowed_ms, "spent_ms": ledger.spent_ms}
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything needed to go on elsewhere: plain data, JSON-safe, random state, plan and open decisions included."""
+        """Everything needed to go on elsewhere, the random state and open decisions included: plain data, JSON-safe."""
         state = self._rng.bit_generator.state
         return {
             "schema_version": SNAPSHOT_VERSION,
             "arms": list(self.arms),
-            "random": [state["bit_generator"], str(state["state"]["state"]), str(state["state"]["inc"])]
-            + [state["has_uint32"], state["uinteger"]],
+            "random": [
+                state["bit_generator"],
+                *map(str, (state["state"]["state"], state["state"]["inc"])),
+                *(state["has_uint32"], state["uinteger"]),
+            ],
             "acceptance": self._acceptance.snapshot(),
             "latency": self._latency.snapshot(),
             "prefill": self._prefill.snapshot(),
@@ -213,8 +227,7 @@ class Controller:
             "load": self._load.snapshot(),
             "open": [[d.seq, d.k, d.propensity, d.reason.value] for d in self._open],
             "counters": dict(self.counters),
-            "settings": {"min_k": self.settings.min_k, "max_itl_ms": self.settings.max_itl_ms}
-            | {"budget": self.settings.budget},
+            "settings": {name: getattr(self.settings, name) for name in _LIMITS},
             **{name: getattr(self, name) for name in _STATE},
         }
 
@@ -231,19 +244,24 @@ class Controller:
         ValueError
             If the snapshot is of another version, incomplete, or of other arms than ``settings`` name.
         """
-        version = snapshot.get("schema_version")
+        version = snapshot.get("schema_version") if isinstance(snapshot, Mapping) else None
         if version != SNAPSHOT_VERSION:
             raise ValueError(f"snapshot schema_version is {version!r}: this adaptk reads {SNAPSHOT_VERSION}")
-        arms = tuple(snapshot.get("arms", ()))
-        if settings is None:
-            settings = Settings(**snapshot["settings"])
-        elif settings.arms is not None and tuple(sorted(settings.arms)) != arms:
-            raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: start without the snapshot")
-        controller = cls(table, arms=arms, settings=settings)
         try:
+            arms = tuple(snapshot["arms"])
+            taken_with = Settings(**{name: snapshot["settings"][name] for name in _LIMITS})
+            if settings is not None and settings.arms is not None and settings.arms != arms:
+                raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: start without it")
+            controller = cls(table, arms=arms, settings=settings or taken_with)
+            own = controller.snapshot()
+            limits = own.pop("settings")
+            _check_shape("snapshot", own, snapshot)
             controller._take(snapshot)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
             raise ValueError(f"snapshot is incomplete ({error!r}): start without it") from None
+        if limits != snapshot["settings"]:
+            controller._forget_visit()
+            controller._planner.limits_changed()
         return controller
 
     def _take(self, snapshot: Mapping[str, Any]) -> None:
@@ -280,9 +298,8 @@ class Controller:
         self._explored = exploring
         made = record.k if record.draft_k is None else record.draft_k
         verified = sum(record.drafted) if record.verified is None else record.verified
-        width = verified / decodes
         arm = self._index.get(asked)
-        if made != asked or arm is None or width > asked + 0.01:
+        if made != asked or arm is None or verified > (asked + 0.01) * decodes:
             self._latency.flush()  # two arms in one step, or drafts that nobody asked for: neither's time
             return
         if verified == 0 and asked > 0 and self._acceptance.supply > FULL_SUPPLY:
@@ -290,7 +307,7 @@ class Controller:
         usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
         if usable is not None:
             context = None if record.context_tokens is None else record.context_tokens / record.batch_size
-            self._latency.add(arm, decodes, width, usable, context)
+            self._latency.add(arm, decodes, verified / decodes, usable, context)
 
     def _spend(self, record: StepRecord, elapsed: float, asked: int, decodes: int) -> None:
         """Book what a visit's step cost beyond the time that the planned arm would have taken for the same tokens."""
@@ -300,6 +317,21 @@ class Controller:
         lengths = self._acceptance.lengths(self.arms)
         times = self._latency.log_times(decodes, self._acceptance.widths(self.arms), self._load.context)
         planner.ledger.spend(elapsed - math.exp(times[planner.arm]) * lengths[arm] / lengths[planner.arm])
+
+    def _forget_visit(self) -> None:
+        """The visit was broken off: its last step is not to end another one."""
+        self._visit_end, self._judge = -1, False
+
+    def _time(self, value: float | None) -> float | None:
+        """Milliseconds that can be believed; ``None`` where unknown or no time, which is counted."""
+        if value is None:
+            return None
+        if SHORTEST_MS <= value <= LONGEST_MS:
+            return float(value)
+        if 0.0 < value < math.inf:
+            return LONGEST_MS if value > LONGEST_MS else SHORTEST_MS
+        self.counters["times_refused"] += 1
+        return None
 
     def _watch_drafter(self, asked: int) -> None:
         if asked <= 0:
@@ -311,32 +343,76 @@ class Controller:
             self._dead = dead
 
 
+_LIMITS = ("min_k", "max_itl_ms", "budget")
 _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead", "_explored")
 
 
 def _resolve_arms(table: GoodputTable | None, arms: Sequence[int] | None, k_max: int | None) -> tuple[int, ...]:
-    if k_max is None:
-        if table is not None:
-            k_max = max(table.ks)
-        elif arms:
-            k_max = max(arms)
-        else:
-            raise ValueError("k_max is None: without a table say how many drafts the engine can make, or give arms")
+    if k_max is not None and not _is_count(k_max):
+        raise ValueError(f"k_max is {k_max!r}: give a whole number of at least 0")
     if arms is None:
+        if table is None and k_max is None:
+            raise ValueError("k_max is None: without a table say how many drafts the engine can make, or give arms")
         prescribed = table.ks if table is not None and not table.has_times else ()
-        arms = sorted({k for k in (*DEFAULT_ARMS, *prescribed) if k <= k_max} | {k_max})
-    else:
-        for k in arms:
-            if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
-                raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0")
-        if len(set(arms)) != len(arms) or not arms:
-            raise ValueError(f"arms is {tuple(arms)}: give at least one, none twice")
-    return tuple(sorted(int(k) for k in arms))
+        most = k_max if k_max is not None else max(table.ks) if table is not None else 0
+        return tuple(sorted({int(k) for k in (*DEFAULT_ARMS, *prescribed) if k <= most} | {int(most)}))
+    arms = tuple(arms)
+    for k in arms:
+        if not _is_count(k):
+            raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0")
+        if k_max is not None and k > k_max:
+            raise ValueError(f"arms holds {k}, k_max is {k_max}: leave that arm out or let the engine draft more")
+    if len(set(arms)) != len(arms) or not arms:
+        raise ValueError(f"arms is {arms}: give at least one, none twice")
+    return tuple(sorted(map(int, arms)))
 
 
-def _time_of(record: StepRecord) -> float | None:
-    """The step's time in milliseconds, the worker's own where given; ``None`` where it is no time."""
-    for value in (record.device_ms, record.elapsed_ms):
-        if value is not None and math.isfinite(value) and value > 0.0:
-            return value
-    return None
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
+
+
+def _is_plain(record: StepRecord, most: int) -> bool:
+    """Whether a record holds lists and Python's own integers, none absurd; ``most`` is the largest of ``drafted``."""
+    context, decodes, verified = record.context_tokens, record.decodes, record.verified
+    return (
+        type(record.drafted) is type(record.accepted) is list
+        and type(most) is type(record.batch_size) is type(record.k) is type(record.prefill_tokens) is int
+        and (context is None or type(context) is int)
+        and (decodes is None or type(decodes) is int)
+        and (verified is None or type(verified) is int)
+        and most + record.batch_size + record.k + record.prefill_tokens < LARGEST_COUNT
+        and (context or 0) + (decodes or 0) + (verified or 0) < LARGEST_COUNT
+        and (record.emitted is None or type(record.emitted) is list)
+    )
+
+
+def _plain(record: StepRecord) -> StepRecord:
+    """The same record with lists and Python's own integers, which neither overflow nor refuse JSON, none too large."""
+    changes: dict[str, Any] = {}
+    for name in ("batch_size", "k", "prefill_tokens", "context_tokens", "decodes", "verified", "draft_k"):
+        value = getattr(record, name)
+        changes[name] = None if value is None else _count(value)
+    for name in ("drafted", "accepted", "emitted"):
+        values = getattr(record, name)
+        changes[name] = None if values is None else [_count(value) for value in np.ravel(np.asarray(values, object))]
+    return msgspec.structs.replace(record, **changes)
+
+
+def _count(value: int) -> int:
+    return min(max(int(value), 0), LARGEST_COUNT)
+
+
+def _check_shape(name: str, own: Any, given: Any) -> None:
+    """Refuse a snapshot whose fields or fixed lengths differ from a fresh one's, or whose numbers are none."""
+    if isinstance(own, dict):
+        if not isinstance(given, Mapping) or not own.keys() <= given.keys():
+            raise ValueError(f"{name} has not all of the fields {sorted(own)}: start without the snapshot")
+        for key, value in own.items():
+            _check_shape(f"{name}.{key}", value, given[key])
+    elif isinstance(own, list):
+        if not isinstance(given, list | tuple) or (own and len(own) != len(given)):  # empty ones grow
+            raise ValueError(f"{name} has not {len(own)} entries: start without the snapshot")
+        for i, value in enumerate(own):
+            _check_shape(f"{name}[{i}]", value, given[i])
+    elif isinstance(own, int | float) and not (isinstance(given, int | float) and math.isfinite(given)):
+        raise ValueError(f"{name} is {given!r}, no number: start without the snapshot")

@@ -18,8 +18,8 @@ def corrected_table(
 ) -> GoodputTable:
     """Believed step times at the table's batch sizes (powers of two where it has none), and believed acceptance.
 
-    The acceptance holds the chance that the drafter returns a draft at all. A table with contexts is answered at the mean
-    context of now.
+    The acceptance holds the chance that the drafter returns a draft at all. A table with contexts is answered at the
+    mean context of now.
     """
     if not latency.level_known:
         if table is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     """Why an arm was played."""
 
     EXPLOIT = "exploit"  # believed best

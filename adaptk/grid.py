@@ -42,7 +42,7 @@ def between(arms: Sequence[int], width: float) -> tuple[int, float]:
     (2, 0.0)
     """
     last = len(arms) - 1
-    if width >= arms[last]:
+    if last == 0 or width >= arms[last]:
         return last, 0.0
     low = 0
     while low < last - 1 and width >= arms[low + 1]:

@@ -19,8 +19,8 @@ _ANY = -1
 class Ledger:
     """Milliseconds that exploring may cost and has cost.
 
-    Every observed step earns ``budget`` times its time; a visit is affordable when its price fits into what was earned and
-    not spent. What a visit really cost is booked afterwards, so an expensive surprise is paid off before the next visit.
+    Every observed step earns ``budget`` times its time; a visit is affordable when its price fits into what was earned
+    and not spent. What it really cost is booked afterwards, so an expensive surprise is paid off before the next visit.
 
     References
     ----------

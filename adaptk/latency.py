@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.intp]
 FLOOR = 0.008  # misfit that no number of samples removes, log units
 RETURN_STEPS = 10_000.0  # after about as many steps a variance is back at the prior
 GROUP, MOST_GROUP = 3, 8  # steps whose quickest cluster makes one observation: more where slow ones are common
-SURPRISE = 3.0  # standard deviations
+SURPRISE = 3.5  # standard deviations
 AGREE = 5  # slow samples that must agree before they are believed
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
 SLOW_MEMORY = 0.02  # weight of one group in the share of slow samples
@@ -30,11 +30,11 @@ class LatencyPosterior:
     """Posterior of log step time over (batch, arm), a Kalman filter on the deviation from the prior.
 
     State: one deviation per (batch node, arm), shape ``(NODES * arms,)``, with a covariance made of a shared level, a
-    slope in K, an on/off part, a smooth part per arm and a part per node. Between nodes it is linear in ln(batch), between
-    arms linear in the drafts per request that were really verified.
+    slope in K, an on/off part, a smooth part per arm and a part per node. Between nodes it is linear in ln(batch),
+    between arms linear in the drafts per request that were really verified.
 
-    Stalls only lengthen: of ``GROUP`` samples the quickest cluster counts, shorter times are believed at once, longer ones
-    when enough samples agree.
+    Stalls only lengthen: of ``GROUP`` samples the quickest cluster counts, shorter times are believed at once, longer
+    ones when enough samples agree.
 
     Parameters
     ----------

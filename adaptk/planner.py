@@ -22,6 +22,7 @@ BLOCK = 32  # chooses per draw
 CLIMB_BLOCK = 8  # chooses between looks at the price of the first drafting arm
 VISIT = 4  # steps of an excursion; the first only pays for the change of shape, three make an observation
 PROBE = 3  # steps of a blind probe from K=0
+CONFIRM = 8  # chooses until the win of a visit is looked at again
 PROBE_SHARE = 0.8  # of the blocks in which a blind probe is affordable
 DRAWS = 16
 HORIZON = 200  # steps over which a better arm would pay
@@ -42,10 +43,10 @@ class _Plan(NamedTuple):
 class Planner:
     """Turns the posteriors into a plan K*(batch) per block, and decides on visits.
 
-    A plan holds the arm with the highest believed goodput for each batch size and stays for a block of ``BLOCK`` chooses.
-    At the start of a block everything uncertain is drawn ``DRAWS`` times; one draw, taken at random, may send the
-    controller on a visit of ``VISIT`` steps to the arm that it prefers, if the ledger affords the price and the arm's wait
-    is over. The probability of what was played is the share of the draws that would have led there.
+    A plan holds the arm with the highest believed goodput for each batch size and stays for a block of ``BLOCK``
+    chooses. At the start of a block everything uncertain is drawn ``DRAWS`` times; one draw, taken at random, may send
+    the controller on a visit of ``VISIT`` steps to the arm that it prefers, if the ledger affords the price and the
+    arm's wait is over. The probability of what was played is the share of the draws that would have led there.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class Planner:
         self._visit_alarms = 0
         self._retime = False
         self._steps = 0
-        self.refused = False
+        self._refused = False
 
     def next(self, batch: int, context: float | None, regime_changed: bool) -> tuple[int, Reason, float]:
         """Index of the arm for the step now being scheduled, why, and the probability with which it was played."""
@@ -89,17 +90,19 @@ class Planner:
             return self.arm, Reason.HOLD, 1.0
         if regime_changed:
             self.cancel_visit()
-        self.refused = False
+        self._refused = False
         if self._block_left <= 0 or regime_changed:
             self._begin_block(batch, context)
         self._block_left -= 1
         self._steps += 1
+        if self._visit_left > 0 and self.visiting not in self._planned(batch, context).allowed:
+            self.cancel_visit()  # the load crept to where the visited arm is beyond the operator's limit
         propensity, self._chance_left = (self._propensity if self._chance_left > 0 else 1.0), self._chance_left - 1
         if self._visit_left > 0:
             self._visit_left -= 1
             return self.visiting, Reason.EXPLORE, propensity
         arm, reason = self.best(batch, context)
-        return arm, Reason.GUARD if self.refused and reason is Reason.EXPLOIT else reason, propensity
+        return arm, Reason.GUARD if self._refused and reason is Reason.EXPLOIT else reason, propensity
 
     def best(self, batch: int, context: float | None) -> tuple[int, Reason]:
         """The planned arm; the running one is held while no other promises more than the margin."""
@@ -123,6 +126,7 @@ class Planner:
         now, _ = self.best(batch, context)
         if now == visited:
             self.patience.succeeded(visited, batch)
+            self._block_left = min(self._block_left, CONFIRM)  # a few lucky samples must not carry a whole block
             # A surprise may have been the engine's, not the arm's.
             self._retime = self._retime or self.latency.alarms > self._visit_alarms
         else:
@@ -140,9 +144,15 @@ class Planner:
         self._block_left = 0
         self._plan.clear()
 
+    def limits_changed(self) -> None:
+        """Other limits than those that the plan was made under: plan anew at the next step."""
+        self.cancel_visit()
+        self._block_left = 0
+        self._plan.clear()
+
     def cancel_visit(self) -> None:
         """The load moved away: the visit would be judged on another batch size."""
-        self._visit_left = 0
+        self._visit_left = self._chance_left = 0
         self.visiting = -1
 
     def allowed(self, batch: int, context: float | None) -> list[int]:
@@ -165,18 +175,17 @@ class Planner:
                 self._draw(base, batch, view)
 
     def _climb(self, batch: int, context: float | None) -> None:
-        """The cheapest arm has set the scale; visit the next one as soon as its price allows, then let the posterior decide."""
-        lowest = self.arm = self._permitted[0]
+        """The cheapest arm has set the scale: visit the next one once its price allows, then the posterior decides."""
         self._block_left = CLIMB_BLOCK
         if len(self._permitted) == 1:
             self.climbing = False
             return
         view = outlook(self.acceptance, self.latency, batch, context)
-        if self.ledger.affords(_price(view, self._permitted[1], lowest, VISIT)):
+        allowed = self._allowed(view.log_times)
+        if len(allowed) > 1 and self.ledger.affords(_price(view, allowed[1], allowed[0], VISIT)):
             self.climbing = False
-            self._visit(self._permitted[1], VISIT, 1.0)
-        else:
-            self._plan[batch] = _Plan(lowest, [0.0] * len(self.arms), [lowest], Reason.GUARD)
+            self.arm = allowed[0]
+            self._visit(allowed[1], VISIT, 1.0)
 
     def _visit_runner_up(self, base: int, plan: _Plan, view: Outlook) -> bool:
         """After a change of time seen at one arm: was it that arm's, or the engine's? The next best arm tells."""
@@ -203,7 +212,7 @@ class Planner:
             for arm in set(drawn) - {base}
             if self._may_visit(arm, base, batch, view, scores)
         }
-        self.refused = pick != base and pick not in shares
+        self._refused = pick != base and pick not in shares
         stay = 1.0 - sum(shares.values())
         probe = self._blind_probe(base, allowed, view)
         probed = PROBE_SHARE * stay if probe >= 0 else 0.0
@@ -235,10 +244,15 @@ class Planner:
         self._propensity, self._chance_left = propensity, steps
         self._visit_alarms = self.latency.alarms
 
+    def _planned(self, batch: int, context: float | None) -> _Plan:
+        return self._plan.get(batch) or self._make_plan(batch, context)
+
     def _make_plan(self, batch: int, context: float | None) -> _Plan:
         times = self.latency.log_times(batch, self.acceptance.widths(self.arms), context)
         scores = [math.log(n) - t for n, t in zip(self.acceptance.lengths(self.arms), times, strict=True)]
         allowed = self._allowed(times)
+        if self.climbing:
+            allowed = allowed[:1]  # at every batch size: the deeper arms have not been priced yet
         winner = max(allowed, key=scores.__getitem__)
         free = max(range(len(scores)), key=scores.__getitem__)
         reason = Reason.EXPLOIT
@@ -250,8 +264,8 @@ class Planner:
         return plan
 
     def _allowed(self, times: Sequence[float]) -> list[int]:
-        """Arms within the operator's limits; the cheapest one where none is."""
-        if self._max_log_itl == math.inf:
+        """Arms within the operator's limits; the cheapest one where none is. Without any time no arm is too slow."""
+        if self._max_log_itl == math.inf or not self.latency.level_known:
             return self._permitted
         within = [i for i in self._permitted if times[i] <= self._max_log_itl]
         return within or [min(self._permitted, key=times.__getitem__)]
@@ -283,7 +297,6 @@ _STATE = (
     "arm",
     "visiting",
     "climbing",
-    "refused",
     "_propensity",
     "_chance_left",
     "_block_left",

@@ -11,15 +11,16 @@ MEMORY = 0.98  # of one pair of steps
 CLEAN_MEMORY = 0.99
 RARE = 0.1  # below this share of clean steps the mixed ones are used as well
 PRIOR_TOKENS = 512.0  # difference in prompt tokens whose evidence the prior is worth
-CLIP = 3.0  # a pair may claim at most this multiple of the believed cost
+CLIP = 2.0  # a pair may differ from the believed cost by at most this multiple of it, either way: stalls cancel out
+LEAST = 1e-3  # milliseconds per prompt token: a belief below this may still move by CLIP times as much
 
 
 class PrefillCost:
     """Milliseconds per prompt token, learnt from neighbouring steps that differ in prompt tokens alone.
 
     While steps without prefill are frequent they alone are used for the arms, and the mixed ones teach only this cost;
-    where they are rare, the prompt tokens' share is taken off the mixed ones. The starting value is the cost of one more
-    decode token in the largest batch of the table, which is compute-bound like prefill.
+    where they are rare, the prompt tokens' share is taken off the mixed ones. The starting value is the cost of one
+    more decode token in the largest batch of the table, which is compute-bound like prefill.
     """
 
     def __init__(self, prior: StepTimePrior) -> None:
@@ -33,7 +34,7 @@ class PrefillCost:
     @property
     def ms_per_token(self) -> float:
         """Believed cost, milliseconds per prompt token."""
-        return self._product / self._tokens_squared
+        return max(0.0, self._product / self._tokens_squared)
 
     def usable_ms(self, arm: int, decodes: int, prefill_tokens: int, elapsed_ms: float) -> float | None:
         """The part of a step's time that the arm is answerable for, milliseconds; ``None``: leave this step out."""
@@ -72,10 +73,13 @@ class PrefillCost:
             return
         cost = (elapsed_ms - last[3]) / more
         if self._known:
-            cost = min(cost, CLIP * self.ms_per_token)
-        if cost <= 0.0:
+            believed = self.ms_per_token
+            most = CLIP * max(believed, LEAST)
+            cost = min(max(cost, believed - most), believed + most)
+        elif cost <= 0.0:
             return
-        self._known = True
+        else:
+            self._known, self._product, self._tokens_squared = True, 0.0, 0.0
         self._product = MEMORY * self._product + cost * more * more
         self._tokens_squared = MEMORY * self._tokens_squared + more * more
 
@@ -88,5 +92,6 @@ def _marginal_cost(prior: StepTimePrior) -> float:
     if most == least:
         return 0.0
     low, high = table.itl_ms(batch, least), table.itl_ms(batch, most)
-    assert low is not None and high is not None
+    assert low is not None
+    assert high is not None
     return max(0.0, (high - low) / (batch * (most - least)))

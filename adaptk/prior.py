@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from adaptk.acceptance import AcceptancePosterior
 from adaptk.roofline import relative_cost, schedule_slope
 from adaptk.table import GoodputTable
 
@@ -72,18 +73,24 @@ class StepTimePrior:
             return [math.log(t) for t in times if t is not None]
         if self.table is None:
             return [math.log(relative_cost(batch, k)) for k in self.arms]
-        slope = schedule_slope(batch, self._schedule(), self.arms)
+        # The acceptance that decisions start from: with any other the best arm would not be the schedule's.
+        lengths = AcceptancePosterior(self.arms[-1], self.table.acceptance).lengths(self.arms)
+        slope = schedule_slope(batch, self._schedule(), dict(zip(self.arms, lengths, strict=True)))
         base = math.log(relative_cost(batch, 0))
         return [base + math.log1p(slope * k) for k in self.arms]
 
     def _schedule(self) -> list[tuple[int, int, int]]:
-        """The table's schedule with every K moved to the nearest arm."""
-        assert self.table is not None and self.table.schedule is not None
-        first, tiers = 1, []
+        """The table's schedule with every K moved to the nearest arm, and neighbours of one K put together."""
+        assert self.table is not None
+        assert self.table.schedule is not None
+        first, tiers = 1, list[tuple[int, int, int]]()
         tail = sorted(self.table.schedule)
         for i, (_, last, k) in enumerate(tail):
             end = tail[i + 1][0] - 1 if i + 1 < len(tail) else last
-            tiers.append((first, end, self.arms[self._nearest(k)]))
+            arm = self.arms[self._nearest(k)]
+            if tiers and tiers[-1][2] == arm:
+                first = tiers.pop()[0]
+            tiers.append((first, end, arm))
             first = end + 1
         return tiers
 

@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Outlook(NamedTuple):
-    """What is believed of all arms at one batch size: means of acceptance length and log step time, and its covariance."""
+    """What is believed of all arms at one batch size: means of acceptance length and log step time, its covariance."""
 
     lengths: list[float]
     log_times: list[float]
@@ -47,8 +47,8 @@ def goodput_draws(
 ) -> tuple[Array, Array]:
     """Joint draws of acceptance length and step time of every arm.
 
-    Goodput is a ratio of long-run sums, so reward and cost are drawn apart and divided, never averaged per step. Within a
-    draw all arms share the acceptance of their common positions and the errors of the table that they have in common.
+    Goodput is a ratio of long-run sums, so reward and cost are drawn apart and divided, never averaged per step. Within
+    a draw all arms share the acceptance of their common positions and the errors of the table that they have in common.
 
     Returns
     -------

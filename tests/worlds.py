@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from adaptk import GoodputTable, StepRecord
-
-FIXTURE = Path(__file__).parents[2] / "shared" / "data" / "p32374.json"
 
 # The profile printed in vLLM's pull request 32374 (H100, Llama-3.1-8B with EAGLE): ms per batch size and K.
 PUBLIC_ITL = {
@@ -36,8 +33,8 @@ def public_table(**changes: Any) -> GoodputTable:
 class World:
     """What the engine does at each step.
 
-    ``batch`` and ``acceptance`` (conditional, per position) are functions of the step, ``itl`` of (step, batch, verified K),
-    in milliseconds; ``draft_ms`` is the part of a step that each draft made now costs.
+    ``batch`` and ``acceptance`` (conditional, per position) are functions of the step, ``itl`` of (step, batch, K), in
+    milliseconds; ``draft_share`` is the part of what drafts cost that is paid when they are made, not when verified.
     """
 
     batch: Callable[[int], int]
@@ -88,7 +85,7 @@ class Run:
         """Changes of K, leaving out excursions of at most ``visit`` steps that return."""
         ks = self.k[start:end]
         edges = [0, *(np.flatnonzero(np.diff(ks)) + 1).tolist(), len(ks)]
-        runs = [(int(ks[a]), b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        runs = [(int(ks[a]), b - a) for a, b in pairwise(edges)]
         kept: list[int] = []
         for i, (k, length) in enumerate(runs):
             returns = kept and i + 1 < len(runs) and runs[i + 1][0] == kept[-1]
@@ -158,15 +155,8 @@ def from_table(table: GoodputTable, k_factor: float = 1.0) -> Callable[[int, int
 
     def itl(step: int, batch: int, k: int) -> float:
         idle, full = table.itl_ms(batch, 0), table.itl_ms(batch, k)
-        assert idle is not None and full is not None
+        assert idle is not None
+        assert full is not None
         return idle + k_factor * (full - idle)
 
     return itl
-
-
-def fixture_table() -> GoodputTable:
-    """The same profile read from the data file beside the project."""
-    data = json.loads(FIXTURE.read_text())
-    marginal = data["acceptance_marginal"]
-    rows = [{"batch": int(b), "k": int(k), "itl_ms": t} for b, row in data["itl_ms"].items() for k, t in row.items()]
-    return GoodputTable.from_rows(rows, [m / p for m, p in zip(marginal, (1.0, *marginal[:-1]), strict=True)])

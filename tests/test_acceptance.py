@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptk.acceptance import FLOOR_TRIALS, MEMORY_STEPS, MEMORY_TRIALS, AcceptancePosterior, cascade_counts
+
+requests = st.lists(st.integers(0, 8).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), max_size=12)
+
+
+def logit(p: float) -> float:
+    return math.log(p / (1.0 - p))
+
+
+def mean(posterior: AcceptancePosterior, j: int) -> float:
+    return posterior.alpha[j] / (posterior.alpha[j] + posterior.beta[j])
+
+
+def trials(posterior: AcceptancePosterior, j: int) -> float:
+    return posterior.alpha[j] + posterior.beta[j]
+
+
+def drafts(rng: np.random.Generator, a: float, k: int, batch: int) -> tuple[list[int], list[int]]:
+    """``batch`` requests with ``k`` drafts each, accepted with probability ``a`` until the first that is not."""
+    hits = rng.random((batch, k)) < a
+    return [k] * batch, np.cumprod(hits, axis=1).sum(axis=1).tolist()
+
+
+def play(posterior: AcceptancePosterior, rng: np.random.Generator, a: float, k: int, batch: int, steps: int) -> int:
+    """The step in which a change was first detected, ``steps`` + 1 if in none; settled every 32 as the planner does."""
+    first = steps + 1
+    for step in range(1, steps + 1):
+        if posterior.observe(*drafts(rng, a, k, batch), asked=k, decodes=batch):
+            first = min(first, step)
+        if step % 32 == 0:
+            posterior.settle()
+    return first
+
+
+class TestCascade:
+    def test_by_hand(self) -> None:
+        """Two of three accepted: successes at 1 and 2, failure at 3. None of two: failure at 1. All of one: none."""
+        assert cascade_counts([3, 2, 1], [2, 0, 1], k_max=4) == ([2, 1, 0, 0], [1, 0, 1, 0], [3, 2, 1, 0])
+
+    def test_positions_behind_a_rejection_are_not_observed(self) -> None:
+        succeeded, failed, present = cascade_counts([3, 3], [0, 0], k_max=3)
+        assert (succeeded, failed, present) == ([0, 0, 0], [2, 0, 0], [2, 2, 2])
+
+    @given(requests, st.integers(0, 7))
+    def test_equals_a_loop_over_requests_and_positions(self, pairs: list[tuple[int, int]], k_max: int) -> None:
+        succeeded, failed, present = [0] * k_max, [0] * k_max, [0] * k_max
+        for d, n in pairs:
+            for position in range(min(d, k_max)):
+                present[position] += 1
+                succeeded[position] += position < n
+                failed[position] += position == n
+        counted = cascade_counts([d for d, _ in pairs], [n for _, n in pairs], k_max)
+        assert counted == (succeeded, failed, present)
+
+    @given(st.integers(1, 9), st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(1, 9))
+    def test_the_short_way_for_equal_drafts_counts_alike(self, width: int, accepted: list[int], k_max: int) -> None:
+        """A request without drafts adds nothing, but sends the count the long way."""
+        accepted = [min(n, width) for n in accepted]
+        equal = [width] * len(accepted)
+        assert cascade_counts(equal, accepted, k_max) == cascade_counts([*equal, 0], [*accepted, 0], k_max)
+
+
+class TestLength:
+    def test_one_plus_the_sum_of_the_products(self) -> None:
+        posterior = AcceptancePosterior(3, [0.8, 0.5, 0.4])
+        supply = 8.0 / 8.02  # that of a drafter of which nothing is known
+        a, b, c = 0.8 * supply, 0.5 * supply, 0.4 * supply
+        assert posterior.lengths((0, 1, 3)) == pytest.approx([1.0, 1.0 + a, 1.0 + a + a * b + a * b * c])
+
+    def test_the_last_acceptance_is_held_for_further_positions(self) -> None:
+        assert AcceptancePosterior(4, [0.8, 0.5]).means() == AcceptancePosterior(4, [0.8, 0.5, 0.5, 0.5]).means()
+
+    def test_draws_have_the_length_as_their_mean(self) -> None:
+        posterior = AcceptancePosterior(7, [0.8, 0.6])
+        draws = posterior.draws((0, 1, 3, 7), 20_000, np.random.default_rng(1))
+        assert draws.mean(axis=0) == pytest.approx(posterior.lengths((0, 1, 3, 7)), rel=0.01)
+
+    def test_arms_share_the_draws_of_their_common_positions(self) -> None:
+        """Within a draw more drafts never yield fewer tokens, nor more than one each."""
+        draws = AcceptancePosterior(3).draws((0, 1, 2, 3), 500, np.random.default_rng(1))
+        assert np.all(np.diff(draws, axis=1) >= 0.0)
+        assert np.all(np.diff(draws, axis=1) <= 1.0)
+        assert np.all(draws[:, 0] == 1.0)
+
+    def test_an_engine_without_drafts_yields_one_token(self) -> None:
+        posterior = AcceptancePosterior(0)
+        posterior.observe([0, 0], [0, 0], asked=0, decodes=2)
+        posterior.settle()
+        assert posterior.lengths((0,)) == [1.0]
+        assert posterior.draws((0,), 3, np.random.default_rng(0)).tolist() == [[1.0]] * 3
+
+
+class TestEvidence:
+    def test_one_step_by_hand(self) -> None:
+        """Of four first drafts three are accepted, of three second ones none; the table's 16 trials fade by 1/300."""
+        posterior = AcceptancePosterior(2, [0.5])
+        posterior.observe([2, 2, 2, 2], [1, 1, 1, 0], asked=2, decodes=4)
+        fade = 1.0 - 1.0 / MEMORY_STEPS
+        assert posterior.alpha == pytest.approx([8.0 * fade + 3.0, 8.0 * fade])
+        assert posterior.beta == pytest.approx([8.0 * fade + 1.0, 8.0 * fade + 3.0])
+
+    def test_a_steps_evidence_fades_to_a_third_in_the_memory(self) -> None:
+        first, second = AcceptancePosterior(1, [0.5]), AcceptancePosterior(1, [0.5])
+        first.observe([1, 1], [1, 1], asked=1, decodes=2)
+        second.observe([1, 1], [0, 0], asked=1, decodes=2)
+        assert first.alpha[0] - second.alpha[0] == pytest.approx(2.0)
+        for step in range(300):
+            for posterior in (first, second):
+                posterior.observe([1, 1], [step % 2, 1 - step % 2], asked=1, decodes=2)
+        assert first.alpha[0] - second.alpha[0] == pytest.approx(2.0 / math.e, rel=0.01)
+
+    @pytest.mark.parametrize(("batch", "limit"), [(2, 2 * MEMORY_STEPS), (64, MEMORY_TRIALS)])
+    def test_memory_is_bounded_in_steps_and_in_trials(self, batch: int, limit: float) -> None:
+        posterior = AcceptancePosterior(1, [0.5])
+        for _ in range(2000):
+            posterior.observe([1] * batch, [0, 1] * (batch // 2), asked=1, decodes=batch)
+        assert trials(posterior, 0) == pytest.approx(limit, rel=0.03)
+
+    def test_what_was_not_drafted_moves_with_what_was_in_log_odds(self) -> None:
+        posterior = AcceptancePosterior(3, [0.8, 0.7, 0.6])
+        posterior.observe([1] * 16, [1] * 8 + [0] * 8, asked=1, decodes=16)
+        assert mean(posterior, 1) == pytest.approx(0.7)
+        posterior.settle()
+        shift = logit(mean(posterior, 0)) - logit(0.8)
+        assert shift < -0.5
+        assert logit(mean(posterior, 1)) - logit(0.7) == pytest.approx(shift)
+        assert logit(mean(posterior, 2)) - logit(0.6) == pytest.approx(shift)
+
+    def test_settling_twice_moves_once(self) -> None:
+        posterior = AcceptancePosterior(3, [0.8])
+        posterior.observe([1] * 16, [1] * 8 + [0] * 8, asked=1, decodes=16)
+        posterior.settle()
+        once = posterior.means()
+        posterior.settle()
+        assert posterior.means() == once
+
+    def test_each_settling_moves_by_what_is_new(self) -> None:
+        posterior = AcceptancePosterior(2, [0.8])
+        for _ in range(2):
+            before = [logit(mean(posterior, j)) for j in range(2)]
+            posterior.observe([1] * 16, [1] * 8 + [0] * 8, asked=1, decodes=16)
+            posterior.settle()
+            after = [logit(mean(posterior, j)) for j in range(2)]
+            assert after[1] - before[1] == pytest.approx(after[0] - before[0])
+
+    def test_k0_widens_and_moves_nothing(self) -> None:
+        posterior = AcceptancePosterior(3, [0.8])
+        play(posterior, np.random.default_rng(3), 0.8, 3, 8, 50)
+        posterior.settle()
+        before, sure = posterior.means(), np.std(posterior.draws((3,), 4000, np.random.default_rng(0)))
+        for _ in range(400):
+            assert not posterior.observe([0] * 8, [0] * 8, asked=0, decodes=8)
+        assert posterior.means() == pytest.approx(before, abs=0.01)
+        assert np.std(posterior.draws((3,), 4000, np.random.default_rng(0))) > 2.0 * sure
+        assert [trials(posterior, j) for j in range(3)] == pytest.approx([FLOOR_TRIALS] * 3, rel=0.03)
+
+    def test_a_step_whose_requests_had_no_drafts_teaches_no_acceptance(self) -> None:
+        posterior = AcceptancePosterior(2, [0.8])
+        before = (list(posterior.alpha), list(posterior.beta))
+        posterior.observe([0, 0], [0, 0], asked=2, decodes=0)
+        assert (posterior.alpha, posterior.beta) == before
+
+    @settings(max_examples=50)
+    @given(st.lists(st.tuples(requests, st.integers(0, 7), st.booleans()), max_size=12))
+    def test_any_records_leave_a_posterior_that_can_be_drawn_from(
+        self, steps: list[tuple[list[tuple[int, int]], int, bool]]
+    ) -> None:
+        posterior = AcceptancePosterior(5, [0.9, 0.0, 1.0])
+        for pairs, asked, settle in steps:
+            drafted, accepted = [d for d, _ in pairs], [n for _, n in pairs]
+            emitted = [n // 2 + 1 for n in accepted]
+            posterior.observe(drafted, accepted, max(asked, *drafted, 0), len(pairs), emitted)
+            if settle:
+                posterior.settle()
+        assert min(posterior.alpha + posterior.beta + posterior.supply_alpha + posterior.supply_beta) > 0.0
+        draws = posterior.draws((0, 1, 5), 50, np.random.default_rng(0))
+        assert np.all((draws >= 1.0) & (draws <= 6.0))
+
+
+class TestChange:
+    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize(("batch", "k", "within"), [(1, 3, 12), (8, 1, 6), (8, 3, 5), (64, 3, 4)])
+    def test_a_fall_from_085_to_02_is_detected_and_learnt(self, seed: int, batch: int, k: int, within: int) -> None:
+        """Within the stated number of steps; the acceptance believed 30 steps later is right, whatever was drafted."""
+        posterior, rng = AcceptancePosterior(3, [0.85]), np.random.default_rng(seed)
+        play(posterior, rng, 0.85, k, batch, 300)
+        assert play(posterior, rng, 0.2, k, batch, within) <= within
+        play(posterior, rng, 0.2, k, batch, 30)
+        posterior.settle()
+        assert mean(posterior, 0) == pytest.approx(0.2, abs=0.25 if batch == 1 else 0.1)
+        assert mean(posterior, 2) < 0.6  # it was hardly ever reached, or never drafted
+
+    def test_an_alarm_restarts_from_the_steps_since_the_suspicion(self) -> None:
+        """Not from the calm before: the belief is at once within 0.15 of the truth on average, half of them in 0.1."""
+        errors = []
+        for seed in range(20):
+            posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(seed)
+            play(posterior, rng, 0.85, 1, 64, 150)
+            play(posterior, rng, 0.2, 1, 64, 4)
+            assert posterior.alarms == 1
+            errors.append(abs(mean(posterior, 0) - 0.2))
+        assert np.mean(errors) < 0.15
+        assert np.median(errors) < 0.1
+
+    def test_a_rise_from_02_to_085_is_detected_within_8_steps(self) -> None:
+        for seed in range(5):
+            posterior, rng = AcceptancePosterior(3, [0.2]), np.random.default_rng(seed)
+            play(posterior, rng, 0.2, 1, 8, 300)
+            assert play(posterior, rng, 0.85, 1, 8, 8) <= 8
+
+    def test_false_alarms_are_rare_in_calm(self) -> None:
+        """Over 12,000 steps in 24 worlds that stay as they are, at most two."""
+        alarms = 0
+        for seed in range(24):
+            a, batch = (0.2, 0.5, 0.85)[seed % 3], (1, 4, 16, 64)[seed % 4]
+            posterior, rng = AcceptancePosterior(3, [a]), np.random.default_rng(100 + seed)
+            for _ in range(5):
+                play(posterior, rng, a, 3, batch, 100)
+            alarms += posterior.alarms
+        assert alarms <= 2
+
+    def test_lasting_differences_between_steps_are_taken_for_scatter(self) -> None:
+        """Acceptance that scatters from step to step by 0.1 raises no more than one alarm in 500 steps."""
+        alarms = 0
+        for seed in range(5):
+            posterior, rng = AcceptancePosterior(3, [0.7]), np.random.default_rng(seed)
+            for step in range(600):
+                a = float(np.clip(0.7 + 0.1 * rng.standard_normal(), 0.3, 0.99))
+                changed = posterior.observe(*drafts(rng, a, 3, 32), asked=3, decodes=32)
+                alarms += changed and step >= 100
+        assert alarms <= 5
+
+    def test_an_alarm_forgets_what_was_counted_before(self) -> None:
+        posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(0)
+        play(posterior, rng, 0.85, 1, 16, 300)
+        believed = trials(posterior, 0)
+        steps = play(posterior, rng, 0.2, 1, 16, 20)
+        assert steps <= 20
+        assert trials(posterior, 0) < 0.2 * believed
+
+
+class TestSupply:
+    def test_a_drafter_that_returns_half_yields_half(self) -> None:
+        """Half of the requests get three drafts, all are accepted: 0.5 * 3 tokens above one, verified in 1.5 drafts."""
+        posterior = AcceptancePosterior(3, [0.9])
+        for _ in range(200):
+            posterior.observe([3, 3, 0, 0], [3, 3, 0, 0], asked=3, decodes=4)
+        assert posterior.supply == pytest.approx(0.5, abs=0.02)
+        assert posterior.lengths((0, 1, 3)) == pytest.approx([1.0, 1.5, 2.5], abs=0.05)
+        assert posterior.widths((0, 1, 3)) == pytest.approx([0.0, 0.5, 1.5], abs=0.05)
+
+    def test_a_drafter_that_stops_short_shows_it_where_it_stops(self) -> None:
+        """Two of three drafts: the first two positions are always there, the third never."""
+        posterior = AcceptancePosterior(3, [0.9])
+        for _ in range(200):
+            posterior.observe([2, 2], [1, 2], asked=3, decodes=2)
+        assert posterior.widths((1, 2, 3)) == pytest.approx([1.0, 2.0, 2.0], abs=0.03)
+
+    def test_a_smaller_k_says_nothing_of_what_lies_behind_it(self) -> None:
+        posterior = AcceptancePosterior(3, [0.9])
+        for _ in range(100):
+            posterior.observe([1, 1], [1, 1], asked=1, decodes=2)
+        assert posterior.widths((3,)) == pytest.approx([3.0], abs=0.03)
+
+    def test_a_drafter_that_comes_back_is_believed_again(self) -> None:
+        posterior = AcceptancePosterior(3, [0.9])
+        for _ in range(100):
+            posterior.observe([0] * 4, [0] * 4, asked=3, decodes=4)
+        assert posterior.supply < 0.05
+        for _ in range(100):
+            posterior.observe([3] * 4, [3] * 4, asked=3, decodes=4)
+        assert posterior.supply > 0.9
+
+
+class TestStops:
+    @pytest.mark.parametrize("hazard", [0.02, 0.1, 0.3])
+    def test_the_length_is_that_of_the_tokens_that_counted(self, hazard: float) -> None:
+        """Requests end at a token with the stated probability; what lies behind is worth nothing."""
+        posterior, rng = AcceptancePosterior(7, [0.9]), np.random.default_rng(2)
+        counted = []
+        for _ in range(400):
+            drafted, accepted = drafts(rng, 0.9, 7, 16)
+            ends = rng.geometric(hazard, size=16).tolist()
+            emitted = [min(n + 1, end) for n, end in zip(accepted, ends, strict=True)]
+            posterior.observe(drafted, accepted, asked=7, decodes=16, emitted=emitted)
+            counted.append(sum(emitted) / 16)
+        assert posterior.lengths((7,))[0] == pytest.approx(np.mean(counted), rel=0.03)
+
+    def test_they_lower_a_large_k_most(self) -> None:
+        with_stops, without = AcceptancePosterior(7, [0.9]), AcceptancePosterior(7, [0.9])
+        for _ in range(100):
+            with_stops.observe([7, 7], [7, 7], asked=7, decodes=2, emitted=[3, 8])
+            without.observe([7, 7], [7, 7], asked=7, decodes=2, emitted=[8, 8])
+        ratios = np.divide(with_stops.lengths((0, 1, 3, 7)), without.lengths((0, 1, 3, 7)))
+        assert ratios[0] == 1.0
+        assert np.all(np.diff(ratios) < -0.01)
+
+
+def test_it_survives_json_in_the_middle_of_everything() -> None:
+    """Taken while drafts, supply, stops and a suspicion are under way; both go on alike through an alarm."""
+    posterior, rng = AcceptancePosterior(3, [0.85]), np.random.default_rng(0)
+    play(posterior, rng, 0.85, 3, 8, 70)
+    posterior.observe([3, 1, 0], [1, 1, 0], asked=3, decodes=3, emitted=[2, 1, 1])
+    posterior.observe([3] * 8, [0] * 8, asked=3, decodes=8)
+    other = AcceptancePosterior(3)
+    other.load(json.loads(json.dumps(posterior.snapshot())))
+    assert other.snapshot() == posterior.snapshot()
+    assert posterior.alarms == 0
+    answers = []
+    for _ in range(40):
+        drafted, accepted = drafts(rng, 0.2, 1, 8)
+        answers.append([p.observe(drafted, accepted, 1, 8) for p in (posterior, other)])
+    posterior.settle()
+    other.settle()
+    assert [True, True] in answers
+    assert all(one == two for one, two in answers)
+    assert other.snapshot() == posterior.snapshot()
+    assert other.lengths((0, 1, 3)) == posterior.lengths((0, 1, 3))

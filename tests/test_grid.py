@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptk.grid import CELL, LEVEL, NODES, between, covariance, node
+from adaptk.prior import StepTimePrior
+from adaptk.table import GoodputTable
+from tests.strategies import rows_of
+
+ARMS = (0, 1, 3, 7)
+TABLE = GoodputTable.from_rows(rows_of({b: {k: 5.0 + 0.01 * b * (k + 1) for k in (0, 1, 3)} for b in (1, 64, 512)}))
+arm_sets = st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True).map(sorted)
+
+
+def correlations(level: float = LEVEL) -> np.ndarray:
+    """Shape (NODES, arms, NODES, arms)."""
+    cov = covariance(StepTimePrior(TABLE, (0, 1, 3), 3), level)
+    deviation = np.sqrt(np.diag(cov))
+    return (cov / np.outer(deviation, deviation)).reshape(NODES, 3, NODES, 3)
+
+
+@given(st.integers(1, 2 ** (NODES - 1)))
+def test_the_place_between_the_nodes_is_the_binary_logarithm(batch: int) -> None:
+    left, share = node(math.log(batch))
+    assert 0 <= left <= NODES - 2
+    assert 0.0 <= share <= 1.0
+    assert left + share == pytest.approx(math.log2(batch))
+
+
+@pytest.mark.parametrize("batch", [1025, 10**6])
+def test_batches_beyond_the_last_node_are_taken_for_it(batch: int) -> None:
+    assert node(math.log(batch)) == (NODES - 2, 1.0)
+
+
+@given(arm_sets, st.floats(0.0, 15.0))
+def test_the_place_between_arms_gives_the_width_back(arms: list[int], width: float) -> None:
+    """Widths outside the arms are taken for the nearest one."""
+    low, share = between(arms, width)
+    assert 0.0 <= share < 1.0
+    above = arms[low + 1] if share else arms[low]
+    assert arms[low] * (1.0 - share) + above * share == pytest.approx(min(max(width, arms[0]), arms[-1]))
+
+
+def test_a_single_arm_is_at_any_width_itself() -> None:
+    assert between((3,), 1.5) == between((3,), 3.0) == between((3,), 4.0) == (0, 0.0)
+
+
+@pytest.mark.parametrize("table", [TABLE, None], ids=["timed", "untimed"])
+def test_the_covariance_is_symmetric_and_positive_definite(table: GoodputTable | None) -> None:
+    cov = covariance(StepTimePrior(table, ARMS, 7), LEVEL)
+    assert cov.shape == (NODES * 4, NODES * 4)
+    assert np.array_equal(cov, cov.T)
+    assert np.linalg.eigvalsh(cov)[0] >= 0.99 * CELL**2
+
+
+def test_nearer_batches_and_arms_hang_together_more() -> None:
+    rho = correlations()
+    along_batch = rho[5, 2, 5:, 2]
+    assert np.all(np.diff(along_batch) < 0)
+    assert rho[5, 2, 5, 1] > rho[5, 2, 5, 0]
+
+
+def test_a_larger_level_adds_the_same_to_all_cells() -> None:
+    prior = StepTimePrior(TABLE, (0, 1, 3), 3)
+    assert covariance(prior, 0.5) - covariance(prior, 0.3) == pytest.approx(0.5**2 - 0.3**2)
+
+
+def test_an_arm_that_the_table_lacks_is_less_sure() -> None:
+    lacking = covariance(StepTimePrior(TABLE, (0, 1, 3, 7), 7), LEVEL)
+    rows = rows_of({b: {k: 5.0 + k for k in ARMS} for b in (1, 512)})
+    full = covariance(StepTimePrior(GoodputTable.from_rows(rows), ARMS, 7), LEVEL)
+    wider = (np.diag(lacking) - np.diag(full)).reshape(NODES, 4)
+    assert wider[:, :3] == pytest.approx(0.0)
+    assert np.all(wider[:, 3] > 0.01)
