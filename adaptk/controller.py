@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from adaptk.acceptance import AcceptancePosterior
+from adaptk.arms import resolve_arms
 from adaptk.batch import LoadTracker
 from adaptk.belief import ArmBelief, arm_beliefs
 from adaptk.corrected import corrected_table
@@ -20,12 +20,11 @@ from adaptk.planner import Planner
 from adaptk.prefill import PrefillCost
 from adaptk.prior import StepTimePrior
 from adaptk.settings import Settings
-from adaptk.step import StepRecord
+from adaptk.snapshot import check_shape, random_state, set_random_state
+from adaptk.step import LARGEST_COUNT, StepRecord
 from adaptk.table import GoodputTable
 
-DEFAULT_ARMS = (0, 1, 3, 7)
 SNAPSHOT_VERSION = 1
-LARGEST_COUNT = 10**12  # of requests or tokens: what lies beyond is a mistake, and no float should overflow for it
 SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # a step's time is taken to lie between
 MOST_OPEN = 64  # decisions without an observation that are remembered
 STALL = 5.0  # steps longer than this multiple of the usual are no income of the ledger
@@ -73,7 +72,7 @@ class Controller:
         settings = Settings() if settings is None else settings
         self.table = table
         self.settings = settings
-        self.arms = _resolve_arms(table, arms if arms is not None else settings.arms, k_max)
+        self.arms = resolve_arms(table, arms if arms is not None else settings.arms, k_max)
         if settings.min_k > self.arms[-1]:
             raise ValueError(f"min_k is {settings.min_k}: no arm of {self.arms} is as large; lower min_k or add an arm")
         self.counters = {
@@ -159,12 +158,9 @@ class Controller:
             return None
         decision = self._open.popleft() if self._open else None
         self.counters["steps"] += 1
-        most = max(record.drafted, default=0)
-        if not _is_plain(record, most):
-            record = _plain(record)
-            most = max(record.drafted, default=0)
         asked, self._asked = self._asked, record.k
         decodes = record.batch_size if record.decodes is None else min(record.decodes, record.batch_size)
+        most = max(record.drafted, default=0)
         asked = most if asked is None or asked < most else asked
         time_alarms = self._latency.alarms
         changed = self._acceptance.observe(record.drafted, record.accepted, asked, decodes, record.emitted)
@@ -211,15 +207,10 @@ class Controller:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything needed to go on elsewhere, the random state and open decisions included: plain data, JSON-safe."""
-        state = self._rng.bit_generator.state
         return {
             "schema_version": SNAPSHOT_VERSION,
             "arms": list(self.arms),
-            "random": [
-                state["bit_generator"],
-                *map(str, (state["state"]["state"], state["state"]["inc"])),
-                *(state["has_uint32"], state["uinteger"]),
-            ],
+            "random": random_state(self._rng),
             "acceptance": self._acceptance.snapshot(),
             "latency": self._latency.snapshot(),
             "prefill": self._prefill.snapshot(),
@@ -255,7 +246,7 @@ class Controller:
             controller = cls(table, arms=arms, settings=settings or taken_with)
             own = controller.snapshot()
             limits = own.pop("settings")
-            _check_shape("snapshot", own, snapshot)
+            check_shape("snapshot", own, snapshot)
             controller._take(snapshot)
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
             raise ValueError(f"snapshot is incomplete ({error!r}): start without it") from None
@@ -265,13 +256,7 @@ class Controller:
         return controller
 
     def _take(self, snapshot: Mapping[str, Any]) -> None:
-        name, state, inc, has_uint32, uinteger = snapshot["random"]
-        self._rng.bit_generator.state = {
-            "bit_generator": name,
-            "state": {"state": int(state), "inc": int(inc)},
-            "has_uint32": has_uint32,
-            "uinteger": uinteger,
-        }
+        set_random_state(self._rng, snapshot["random"])
         self._acceptance.load(snapshot["acceptance"])
         self._latency.load(snapshot["latency"])
         self._prefill.load(snapshot["prefill"])
@@ -291,7 +276,7 @@ class Controller:
         usual = self._usual_ms or elapsed
         elapsed_capped = min(elapsed, STALL * usual)
         self._usual_ms = usual + 0.05 * (elapsed_capped - usual)
-        self._planner.ledger.earn(elapsed_capped)
+        self._planner.ledger.earn(elapsed_capped, self._usual_ms)
         exploring = decision is not None and decision.reason is Reason.EXPLORE and decision.k == record.k
         if exploring or self._explored:
             self._spend(record, elapsed_capped, asked, decodes)
@@ -347,72 +332,5 @@ _LIMITS = ("min_k", "max_itl_ms", "budget")
 _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead", "_explored")
 
 
-def _resolve_arms(table: GoodputTable | None, arms: Sequence[int] | None, k_max: int | None) -> tuple[int, ...]:
-    if k_max is not None and not _is_count(k_max):
-        raise ValueError(f"k_max is {k_max!r}: give a whole number of at least 0")
-    if arms is None:
-        if table is None and k_max is None:
-            raise ValueError("k_max is None: without a table say how many drafts the engine can make, or give arms")
-        prescribed = table.ks if table is not None and not table.has_times else ()
-        most = k_max if k_max is not None else max(table.ks) if table is not None else 0
-        return tuple(sorted({int(k) for k in (*DEFAULT_ARMS, *prescribed) if k <= most} | {int(most)}))
-    arms = tuple(arms)
-    for k in arms:
-        if not _is_count(k):
-            raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0")
-        if k_max is not None and k > k_max:
-            raise ValueError(f"arms holds {k}, k_max is {k_max}: leave that arm out or let the engine draft more")
-    if len(set(arms)) != len(arms) or not arms:
-        raise ValueError(f"arms is {arms}: give at least one, none twice")
-    return tuple(sorted(map(int, arms)))
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
-
-
-def _is_plain(record: StepRecord, most: int) -> bool:
-    """Whether a record holds lists and Python's own integers, none absurd; ``most`` is the largest of ``drafted``."""
-    context, decodes, verified = record.context_tokens, record.decodes, record.verified
-    return (
-        type(record.drafted) is type(record.accepted) is list
-        and type(most) is type(record.batch_size) is type(record.k) is type(record.prefill_tokens) is int
-        and (context is None or type(context) is int)
-        and (decodes is None or type(decodes) is int)
-        and (verified is None or type(verified) is int)
-        and most + record.batch_size + record.k + record.prefill_tokens < LARGEST_COUNT
-        and (context or 0) + (decodes or 0) + (verified or 0) < LARGEST_COUNT
-        and (record.emitted is None or type(record.emitted) is list)
-    )
-
-
-def _plain(record: StepRecord) -> StepRecord:
-    """The same record with lists and Python's own integers, which neither overflow nor refuse JSON, none too large."""
-    changes: dict[str, Any] = {}
-    for name in ("batch_size", "k", "prefill_tokens", "context_tokens", "decodes", "verified", "draft_k"):
-        value = getattr(record, name)
-        changes[name] = None if value is None else _count(value)
-    for name in ("drafted", "accepted", "emitted"):
-        values = getattr(record, name)
-        changes[name] = None if values is None else [_count(value) for value in np.ravel(np.asarray(values, object))]
-    return msgspec.structs.replace(record, **changes)
-
-
 def _count(value: int) -> int:
     return min(max(int(value), 0), LARGEST_COUNT)
-
-
-def _check_shape(name: str, own: Any, given: Any) -> None:
-    """Refuse a snapshot whose fields or fixed lengths differ from a fresh one's, or whose numbers are none."""
-    if isinstance(own, dict):
-        if not isinstance(given, Mapping) or not own.keys() <= given.keys():
-            raise ValueError(f"{name} has not all of the fields {sorted(own)}: start without the snapshot")
-        for key, value in own.items():
-            _check_shape(f"{name}.{key}", value, given[key])
-    elif isinstance(own, list):
-        if not isinstance(given, list | tuple) or (own and len(own) != len(given)):  # empty ones grow
-            raise ValueError(f"{name} has not {len(own)} entries: start without the snapshot")
-        for i, value in enumerate(own):
-            _check_shape(f"{name}[{i}]", value, given[i])
-    elif isinstance(own, int | float) and not (isinstance(given, int | float) and math.isfinite(given)):
-        raise ValueError(f"{name} is {given!r}, no number: start without the snapshot")

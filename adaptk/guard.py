@@ -33,14 +33,14 @@ class Ledger:
         self.spent_ms = 0.0
         self.purse_ms = 0.0
 
-    def earn(self, elapsed_ms: float) -> None:
-        """Book a step's time on the income side."""
+    def earn(self, elapsed_ms: float, usual_ms: float) -> None:
+        """Book a step's time on the income side; what can be saved up is counted in steps of ``usual_ms``."""
         self.allowed_ms += self.budget * elapsed_ms
-        most = self.spent_ms + self.budget * HOARD_STEPS * elapsed_ms
+        most = self.spent_ms + self.budget * HOARD_STEPS * usual_ms
         if self.allowed_ms > most:
             self.allowed_ms = most
-        part = PROBE_PART * self.budget * elapsed_ms
-        self.purse_ms = min(self.purse_ms + part, PURSE_STEPS * part)
+        part = PROBE_PART * self.budget
+        self.purse_ms = min(self.purse_ms + part * elapsed_ms, PURSE_STEPS * part * usual_ms)
 
     def spend(self, extra_ms: float) -> None:
         """Book what a visited step cost beyond the arm that would have been played."""

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+LARGEST_COUNT = 10**12  # of requests or tokens: what lies beyond is a mistake, and would overflow elsewhere
+
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What one finished engine step did and how long it took.
@@ -77,24 +79,28 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         try:
             sound = (
                 len(drafted) == len(accepted)
+                and type(drafted) is type(accepted) is list
                 and type(sum(accepted) + sum(drafted)) is int
                 and all(map(le, accepted, drafted))
                 and (not accepted or min(accepted) >= 0)
-                and (emitted is None or (len(emitted) == len(drafted) and type(sum(emitted)) is int))
-                and (not emitted or min(emitted) >= 0)
+                and (not drafted or max(drafted) < LARGEST_COUNT)
+                and (emitted is None or (type(emitted) is list and len(emitted) == len(drafted)))
+                and (not emitted or (type(sum(emitted)) is int and min(emitted) >= 0))
                 and type(self.elapsed_ms) is float
                 and (self.device_ms is None or type(self.device_ms) is float)
                 and (self.t_ms is None or type(self.t_ms) is float)
                 and type(self.batch_size) is type(self.k) is type(self.prefill_tokens) is int
-                and self.batch_size >= 0 <= self.k
-                and self.prefill_tokens >= 0
+                and 0 <= self.batch_size < LARGEST_COUNT
+                and 0 <= self.k < LARGEST_COUNT
+                and 0 <= self.prefill_tokens < LARGEST_COUNT
             )
         except (TypeError, ValueError):
             sound = False
         for count in (self.context_tokens, self.draft_k, self.decodes, self.verified):
-            sound = sound and (count is None or (type(count) is int and count >= 0))
+            sound = sound and (count is None or (type(count) is int and 0 <= count < LARGEST_COUNT))
         if not sound:
             _refuse(self)
+            _make_plain(self)
 
 
 _REQUIRED = ("batch_size", "k", "prefill_tokens")
@@ -110,10 +116,8 @@ def _refuse(record: StepRecord) -> None:
         raise ValueError(f"emitted has {len(emitted)} entries, drafted {len(drafted)}: give one per request")
     for name in _COUNTS:
         value = getattr(record, name)
-        if type(value) is int and value >= 0:
-            continue
         if (value is not None or name in _REQUIRED) and not _is_count(value):
-            raise ValueError(f"{name} is {value!r}: give a whole number of at least 0")
+            raise ValueError(f"{name} is {value!r}: give a whole number from 0 to 10**12")
     for name in ("elapsed_ms", "device_ms", "t_ms"):
         value = getattr(record, name)
         if value is not None and type(value) is not float and not _is_time(value):
@@ -122,11 +126,27 @@ def _refuse(record: StepRecord) -> None:
         if values is not None and not _whole(values):
             raise ValueError(f"{name} is {values!r}: give a whole number per request")
     for name, values in (("accepted", accepted), ("emitted", emitted)):
-        if values is not None and len(values) > 0 and min(values) < 0:
-            raise ValueError(f"{name} is {values!r}: give numbers of at least 0")
+        if values is not None and len(values) > 0 and not 0 <= min(values) <= max(values) < LARGEST_COUNT:
+            raise ValueError(f"{name} is {values!r}: give numbers from 0 to 10**12")
     if any(map(gt, accepted, drafted)):
         d, a = next((d, a) for d, a in zip(drafted, accepted, strict=True) if a > d)
         raise ValueError(f"accepted {a!r} of {d!r} drafted: need 0 <= accepted <= drafted for each request")
+    if len(drafted) > 0 and max(drafted) >= LARGEST_COUNT:
+        raise ValueError(f"drafted holds {max(drafted)}: give numbers from 0 to 10**12")
+
+
+def _make_plain(record: StepRecord) -> None:
+    """Turn arrays, tuples and NumPy's numbers into lists and Python's own, which neither overflow nor refuse JSON."""
+    for name in ("drafted", "accepted", "emitted"):
+        values = getattr(record, name)
+        if values is not None:
+            msgspec.structs.force_setattr(record, name, [int(value) for value in values])
+    for name in _COUNTS:
+        value = getattr(record, name)
+        msgspec.structs.force_setattr(record, name, None if value is None else int(value))
+    for name in ("elapsed_ms", "device_ms", "t_ms"):
+        value = getattr(record, name)
+        msgspec.structs.force_setattr(record, name, None if value is None else float(value))
 
 
 def _whole(values: Any) -> bool:
@@ -140,7 +160,7 @@ def _whole(values: Any) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 0)
+    return isinstance(value, (int, np.integer)) and 0 <= int(value) < LARGEST_COUNT
 
 
 def _is_time(value: object) -> bool:

@@ -14,7 +14,7 @@ times_ms = st.floats(0.1, 1000.0)
 def earned(ms: float, steps: int, budget: float = 0.01) -> Ledger:
     ledger = Ledger(budget)
     for _ in range(steps):
-        ledger.earn(ms)
+        ledger.earn(ms, ms)
     return ledger
 
 
@@ -37,7 +37,7 @@ class TestLedger:
     ) -> None:
         ledger, spent, earned_ms = Ledger(budget), 0.0, 0.0
         for ms, price in steps:
-            ledger.earn(ms)
+            ledger.earn(ms, ms)
             earned_ms += budget * ms
             if ledger.affords(price):
                 ledger.spend(price)
@@ -51,10 +51,10 @@ class TestLedger:
         ledger.spend(30.0)
         assert not ledger.affords(0.0)
         for _ in range(199):
-            ledger.earn(10.0)
+            ledger.earn(10.0, 10.0)
         assert not ledger.affords(0.0)
         for _ in range(2):
-            ledger.earn(10.0)
+            ledger.earn(10.0, 10.0)
         assert ledger.affords(0.0)
 
     def test_a_visit_that_was_a_gain_is_no_income(self) -> None:
@@ -74,7 +74,7 @@ class TestLedger:
         ledger = earned(10.0, 3 * HOARD_STEPS)
         ledger.spend(150.0)
         for _ in range(HOARD_STEPS):
-            ledger.earn(10.0)
+            ledger.earn(10.0, 10.0)
         assert ledger.balance_ms == pytest.approx(0.01 * 10.0 * HOARD_STEPS)
 
     def test_probes_live_on_their_part_of_the_income(self) -> None:
@@ -101,7 +101,7 @@ class TestLedger:
         ledger.begin_probe(2.0)
         other.load(json.loads(json.dumps(ledger.snapshot())))
         for one in (ledger, other):
-            one.earn(7.0)
+            one.earn(7.0, 7.0)
         assert other.snapshot() == ledger.snapshot()
 
 

@@ -23,8 +23,30 @@ def test_optional_fields_are_unknown_by_default() -> None:
 
 @pytest.mark.parametrize("elapsed_ms", [None, math.nan, math.inf, 0.0, -1.0, 3, np.float32(2.5)])
 def test_any_time_is_kept(elapsed_ms: Any) -> None:
-    """Times that cannot be are the controller's to count; the record only carries them."""
-    assert StepRecord(**{**GOOD, "elapsed_ms": elapsed_ms}).elapsed_ms is elapsed_ms
+    """Times that cannot be are the controller's to count; the record only carries them, as Python's own floats."""
+    kept = StepRecord(**{**GOOD, "elapsed_ms": elapsed_ms}).elapsed_ms
+    assert repr(kept) == repr(None if elapsed_ms is None else float(elapsed_ms))
+
+
+def test_numpy_becomes_plain() -> None:
+    """Arrays, tuples and NumPy's numbers turn into lists and Python's own, which JSON bears."""
+    step = StepRecord(
+        batch_size=np.int64(2),
+        elapsed_ms=9.0,
+        k=np.uint8(3),
+        drafted=np.array([3, 1]),
+        accepted=(np.int64(2), 1),
+        context_tokens=np.int32(7),
+    )
+    assert (type(step.batch_size), type(step.k), type(step.context_tokens)) == (int, int, int)
+    assert [type(x) for x in (*step.drafted, *step.accepted)] == [int] * 4
+    assert step == StepRecord(**GOOD, context_tokens=7)
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 10**12}, {"k": 10**300}, {"drafted": [10**12, 1]}])
+def test_absurd_counts_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"10\*\*12"):
+        StepRecord(**{**GOOD, **change})
 
 
 @pytest.mark.parametrize(

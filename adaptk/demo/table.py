@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from statistics import median
 
 from adaptk.demo.load import PHASES
-from adaptk.demo.measure import OVERALL, Row, Spread, Turn, best, paired_ratios, speeds, spread
+from adaptk.demo.measure import DROP_BEYOND, OVERALL, Row, Spread, Turn, best, paired_ratios, speeds, spread
 from adaptk.demo.policies import ADAPTK, FIXED, NONE, POLICIES
 
 COLUMNS = (*PHASES, OVERALL)
 _Cell = Callable[[Sequence[Row], str, str], str]
 _CELL = 17
+WIDTH = 80
+ENOUGH_ROUNDS = 5  # the range of fewer holds the median with less than 90 % confidence
 _NAMES = {NONE: "no drafter", **{name: f"K={name[1:]}" for name in FIXED}, "table": "table", ADAPTK: "adaptk"}
 
 
@@ -50,11 +53,11 @@ def greedy_note(turns: Sequence[Turn], greedy: Sequence[str]) -> str:
             same += turn.run.digest == reference
     if not total:
         return ""
-    return (
-        f"Greedy phases: all tokens equal to those of K=0 in {same} of {total} turns. In bf16 the width\n"
-        "of a step changes the order of sums, so near ties may fall either way; the number\n"
-        "of tokens is the same for all."
+    text = (
+        f"Greedy phases: all tokens equal to those of K=0 in {same} of {total} turns. In bf16 the width of a step "
+        "changes the order of sums, so that near ties may fall either way; the number of tokens is the same for all."
     )
+    return "\n".join(textwrap.wrap(text, WIDTH))
 
 
 def _block(parts: Sequence[Row], cell: _Cell) -> list[str]:
@@ -111,19 +114,14 @@ def _footing(parts: Sequence[Row], rounds: int) -> list[str]:
     turns = [row for row in parts if row.phase != OVERALL]
     dropped, steps = sum(row.dropped for row in turns), sum(row.dropped + row.steps for row in turns)
     by_policy = {policy: sum(row.dropped for row in turns if row.policy == policy) for policy in POLICIES}
-    lines = [
-        f"Dropped: {dropped} of {steps} steps, those beyond five times the median step of their phase",
-        "(" + ", ".join(f"{label(policy)} {count}" for policy, count in by_policy.items() if count) + ").",
-    ]
-    if not dropped:
-        lines = [f"Dropped: none of {steps} steps."]
-    if rounds < 5:
-        lines.append(
-            f"{rounds} finished round{'s' * (rounds != 1)}: too few for a 90 % interval, so this claims nothing."
-        )
+    counts = ", ".join(f"{label(policy)} {count}" for policy, count in by_policy.items() if count)
+    limit = (
+        f"those over {DROP_BEYOND:g} times the median step of their phase ({counts})" if dropped else "none too long"
+    )
+    texts = [f"Dropped: {dropped} of {steps} steps, {limit}."]
+    if rounds < ENOUGH_ROUNDS:
+        texts.append(f"{rounds} finished round(s): too few for a 90 % interval, so this claims nothing.")
     else:
-        confidence = spread([1.0] * rounds).coverage
-        lines.append(
-            f"{rounds} rounds; brackets: order statistics, {100 * confidence:.0f} % confidence for the median."
-        )
-    return lines
+        confidence = 100 * spread([1.0] * rounds).coverage
+        texts.append(f"{rounds} rounds; in brackets order statistics, {confidence:.0f} % confidence for the median.")
+    return [line for text in texts for line in textwrap.wrap(text, WIDTH)]
