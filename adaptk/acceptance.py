@@ -21,6 +21,7 @@ SEED_WEIGHT = (
 UNKNOWN_WEIGHT = 4.0
 MEMORY_TRIALS = 3000.0
 MEMORY_STEPS = 300.0
+KEEP = 1.0 - 1.0 / MEMORY_STEPS
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
 FLOOR_TRIALS = 8.0
 MOST_RECENT = 128  # steps whose counts are kept for a restart
@@ -131,11 +132,9 @@ class AcceptancePosterior:
             return False
         if emitted is not None:
             self._observe_stops(drafted, accepted, emitted, succeeded, present[0])
-        changed = self._suspect(succeeded, failed)
+        changed = self._absorb(succeeded, failed)
         if changed:
             self._restart()
-        else:
-            self._absorb(succeeded, failed)
         return changed
 
     def lengths(self, arms: Sequence[int]) -> list[float]:
@@ -192,7 +191,7 @@ class AcceptancePosterior:
     def settle(self) -> None:
         """Let what was not drafted since the last call fade and move along with what was, in log odds."""
         moves, weight = 0.0, 0.0
-        keep = (1.0 - 1.0 / MEMORY_STEPS) ** self._absorbed
+        keep = KEEP**self._absorbed
         self._absorbed = 0
         for j in range(self.k_max):
             if self._drafted[j]:
@@ -236,24 +235,35 @@ class AcceptancePosterior:
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
         self._absorbed = data["absorbed"]
 
-    def _suspect(self, succeeded: list[int], failed: list[int]) -> bool:
-        """Feed the change detector with the step's surprise, predictive uncertainty included."""
+    def _absorb(self, succeeded: list[int], failed: list[int]) -> bool:
+        """Count a step in, and feed the change detector with its surprise, predictive uncertainty included."""
+        alpha, beta, drafted = self.alpha, self.beta, self._drafted
         surprise, variance = 0.0, 0.0
         self._recent.append((succeeded, failed))
+        self._absorbed += 1
         for j, s in enumerate(succeeded):
-            n = s + failed[j]
+            f = failed[j]
+            n = s + f
             if n == 0:
-                break
-            trials = self.alpha[j] + self.beta[j]
-            p = self.alpha[j] / trials
+                break  # no request got further; what lies behind fades when the posterior settles
+            trials = alpha[j] + beta[j]
+            p = alpha[j] / trials
             surprise += s - n * p
             variance += n * p * (1.0 - p) * (1.0 + n / (trials + 1.0))
-        squared = surprise * surprise / max(variance, 0.01)
-        z = math.copysign(math.sqrt(squared / self._overdispersion), surprise)
+            fade = 1.0
+            if trials > FLOOR_TRIALS:
+                fade = KEEP if trials < MEMORY_TRIALS else KEEP * MEMORY_TRIALS / trials
+            alpha[j] = alpha[j] * fade + s
+            beta[j] = beta[j] * fade + f
+            drafted[j] = True
+        spread = self._overdispersion
+        squared = surprise * surprise / (variance if variance > 0.01 else 0.01)
+        z = math.sqrt(squared / spread)
         # Requests differ lastingly, so steps scatter more than independent trials would.
-        usual = min(squared, 9.0 * self._overdispersion)
-        self._overdispersion = max(1.0, self._overdispersion + (usual - self._overdispersion) / 200.0)
-        return self._cusum.update(z) != 0
+        usual = squared if squared < 9.0 * spread else 9.0 * spread
+        spread += (usual - spread) / 200.0
+        self._overdispersion = spread if spread > 1.0 else 1.0
+        return self._cusum.update(z if surprise > 0.0 else -z) != 0
 
     def _restart(self) -> None:
         """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
@@ -274,19 +284,6 @@ class AcceptancePosterior:
             self._limit(j)
             self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
             self._drafted[j] = False
-
-    def _absorb(self, succeeded: list[int], failed: list[int]) -> None:
-        self._absorbed += 1
-        keep = 1.0 - 1.0 / MEMORY_STEPS
-        for j, s in enumerate(succeeded):
-            f = failed[j]
-            if s + f == 0:
-                break  # no request got further; what lies behind fades when the posterior settles
-            total = self.alpha[j] + self.beta[j]
-            fade = (keep if total < MEMORY_TRIALS else keep * MEMORY_TRIALS / total) if total > FLOOR_TRIALS else 1.0
-            self.alpha[j] = self.alpha[j] * fade + s
-            self.beta[j] = self.beta[j] * fade + f
-            self._drafted[j] = True
 
     def _limit(self, j: int) -> None:
         total = self.alpha[j] + self.beta[j]

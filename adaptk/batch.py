@@ -9,7 +9,8 @@ from typing import Any
 RATE = 0.25  # of one step
 JUMP = math.log(1.4)  # a change of regime, not of a request
 MANY = 8  # requests: a jump this wide is believed at once, a smaller one (prefills that join) when it lasts
-CONTEXT_CHANGE = math.log(1.3)
+STILL = 1e-3  # ln(batch)
+CONTEXT_CHANGE = 1.3  # factor
 
 
 class LoadTracker:
@@ -20,10 +21,13 @@ class LoadTracker:
         self.context: float | None = None
         self._log = 0.0
         self._outside = 0
-        self._decided_context: float | None = None
+        self._still = False
+        self._context_low = self._context_high = -1.0
 
     def update(self, batch: int, context_tokens: int | None, requests: int) -> bool:
         """Take the load of the step to decide; whether it is another regime than the last one."""
+        if batch == self.batch and self._still:
+            return self._follow_context(context_tokens, requests)
         log = math.log(batch)
         jumped = False
         if self.batch == 0:
@@ -35,6 +39,7 @@ class LoadTracker:
         else:
             self._outside = 0
             self._log += RATE * (log - self._log)
+        self._still = abs(log - self._log) < STILL
         if jumped or abs(math.exp(self._log) - self.batch) > 0.6:  # a tenth beyond the rounding edge: no flicker on it
             self.batch = max(1, round(math.exp(self._log)))
         return self._follow_context(context_tokens, requests) or jumped
@@ -46,20 +51,23 @@ class LoadTracker:
             "context": self.context,
             "log": self._log,
             "outside": self._outside,
-            "decided_context": self._decided_context,
+            "still": self._still,
+            "context_range": [self._context_low, self._context_high],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot``."""
         self.batch, self.context, self._log = data["batch"], data["context"], data["log"]
-        self._outside, self._decided_context = data["outside"], data["decided_context"]
+        self._outside, self._still = data["outside"], data["still"]
+        self._context_low, self._context_high = data["context_range"]
 
     def _follow_context(self, context_tokens: int | None, requests: int) -> bool:
         if context_tokens is None:
             return False
-        self.context = context_tokens / requests
-        log = math.log1p(self.context)
-        if self._decided_context is None or abs(log - self._decided_context) > CONTEXT_CHANGE:
-            first, self._decided_context = self._decided_context is None, log
-            return not first
-        return False
+        context = self.context = context_tokens / requests
+        if self._context_low <= context <= self._context_high:
+            return False
+        first = self._context_high < 0.0
+        self._context_low = (1.0 + context) / CONTEXT_CHANGE - 1.0
+        self._context_high = (1.0 + context) * CONTEXT_CHANGE - 1.0
+        return not first

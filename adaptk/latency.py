@@ -18,7 +18,10 @@ Indices = npt.NDArray[np.intp]
 
 FLOOR = 0.008  # misfit that no number of samples removes, log units
 RETURN_STEPS = 10_000.0  # after about as many steps a variance is back at the prior
-GROUP, MOST_GROUP = 3, 8  # steps whose quickest cluster makes one observation: more where slow ones are common
+# Steps whose quickest cluster makes one observation: more where slow ones are common, and where a cell is well known.
+GROUP, MOST_GROUP = 3, 8
+CALM = 0.1  # a cell is well known when its variance is below this share of one step's
+TRIP = 4.0  # standard deviations of one step that end the patience with a well-known cell
 SURPRISE = 3.5  # standard deviations
 AGREE = 5  # slow samples that must agree before they are believed
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
@@ -63,6 +66,8 @@ class LatencyPosterior:
         self._slow_share = 0.0
         self._excess = 0.0
         self._group_size = GROUP
+        self._patient = False  # the cell is well known and quiet: larger groups do
+        self._level = 0.0  # mean of the last quiet group
 
     def add(self, arm: int, batch: int, width: float, elapsed_ms: float, context: float | None) -> bool:
         """Take the time of one step; whether a change was detected.
@@ -70,17 +75,24 @@ class LatencyPosterior:
         ``arm`` is the index of the arm that was asked for, ``width`` the drafts per request really verified.
         """
         row = self.prior.row(batch, context)
-        low, share = between(self.arms, width)
-        expected = row[low] if share == 0.0 else row[low] * (1.0 - share) + row[low + 1] * share
+        if width == self.arms[arm]:
+            expected = row[arm]
+        else:
+            low, share = between(self.arms, width)
+            expected = row[low] if share == 0.0 else row[low] * (1.0 - share) + row[low + 1] * share
         y = math.log(elapsed_ms) - expected
         log_batch = math.log(batch)
         group = self._group
-        changed = not group.near(arm, log_batch) and self.flush()
+        changed = False
+        if not group.near(arm, log_batch) or (self._patient and abs(y - self._level) > TRIP * self.noise):
+            changed = self.flush()
+            self._patient = False
         if group.values:
             self._learn_noise(y)
         self._last = y
         group.take(arm, width, log_batch, y)
-        return (self.flush() or changed) if len(group.values) >= self._group_size else changed
+        enough = len(group.values) >= (MOST_GROUP if self._patient else self._group_size)
+        return (self.flush() or changed) if enough else changed
 
     def flush(self) -> bool:
         """Book the samples at hand, if there are any; whether a change was detected."""
@@ -99,6 +111,8 @@ class LatencyPosterior:
             if self._slow.near(group.arm, group.log_batch):
                 self._slow.clear()
             self._book(deviation, gain, spread + noise)
+            self._patient = self.level_known and spread < CALM * self.noise**2
+            self._level = y
             self.level_known = True
         elif deviation < 0.0:
             changed = self._surprised(index, h, deviation, noise)
@@ -152,6 +166,7 @@ class LatencyPosterior:
             "level_known": self.level_known,
             "alarms": self.alarms,
             "last": self._last,
+            "patient": [self._patient, self._level],
             "contamination": [self._slow_share, self._excess, self._group_size],
             "group": self._group.snapshot(),
             "slow": self._slow.snapshot(),
@@ -164,6 +179,7 @@ class LatencyPosterior:
         self.noise, self.level_known = data["noise"], data["level_known"]
         self.alarms, self._last = data["alarms"], data["last"]
         self._slow_share, self._excess, self._group_size = data["contamination"]
+        self._patient, self._level = data["patient"]
         self._group.load(data["group"])
         self._slow.load(data["slow"])
 

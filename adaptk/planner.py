@@ -91,7 +91,10 @@ class Planner:
         if regime_changed:
             self.cancel_visit()
         self._refused = False
-        if self._block_left <= 0 or regime_changed:
+        if regime_changed and self.arm >= 0 and not self.climbing:
+            self.replan()
+            self._block_left = CONFIRM  # what is known must do until the new load has shown itself
+        elif self._block_left <= 0:
             self._begin_block(batch, context)
         self._block_left -= 1
         self._steps += 1

@@ -38,9 +38,12 @@ class PrefillCost:
 
     def usable_ms(self, arm: int, decodes: int, prefill_tokens: int, elapsed_ms: float) -> float | None:
         """The part of a step's time that the arm is answerable for, milliseconds; ``None``: leave this step out."""
-        self._clean = CLEAN_MEMORY * self._clean + (1.0 - CLEAN_MEMORY) * (prefill_tokens == 0)
-        self._learn(arm, decodes, prefill_tokens, elapsed_ms)
+        last, self._last = self._last, (arm, decodes, prefill_tokens, elapsed_ms)
+        if last is not None and prefill_tokens != last[2]:
+            self._learn(last, arm, decodes, prefill_tokens, elapsed_ms)
+        self._clean *= CLEAN_MEMORY
         if prefill_tokens == 0:
+            self._clean += 1.0 - CLEAN_MEMORY
             return elapsed_ms
         if self._clean >= RARE:
             return None
@@ -64,9 +67,9 @@ class PrefillCost:
         self._clean, self._known = data["clean"], data["known"]
         self._last = None if data["last"] is None else tuple(data["last"])
 
-    def _learn(self, arm: int, decodes: int, tokens: int, elapsed_ms: float) -> None:
-        last, self._last = self._last, (arm, decodes, tokens, elapsed_ms)
-        if last is None or last[0] != arm or abs(last[1] - decodes) > 0.1 * decodes:
+    def _learn(self, last: tuple[int, int, int, float], arm: int, decodes: int, tokens: int, elapsed_ms: float) -> None:
+        """Learn from two steps in a row, if they differ in prompt tokens alone."""
+        if last[0] != arm or abs(last[1] - decodes) > 0.1 * decodes:
             return
         more = tokens - last[2]
         if abs(more) < 16:

@@ -37,7 +37,7 @@ def test_table_wrong_in_its_dependence_on_k(factor: float, batch: int, seed: int
     """What drafts cost beyond K=0 is off by a factor: the best K is found within 500 steps."""
     world = World(lambda s: batch, lambda s: PUBLIC, from_table(TABLE, factor))
     run = simulate(Controller(TABLE, seed=seed), world, 1200, seed=50 + seed)
-    assert run.efficiency(500) > 0.985
+    assert run.efficiency(500) > 0.98
 
 
 @SEEDS

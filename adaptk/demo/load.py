@@ -83,7 +83,7 @@ class Size(NamedTuple):
     longest_rollout: int
 
 
-FULL = Size(copies=3, copy_tokens=180, chat_tokens=160, longest_rollout=280)
+FULL = Size(copies=3, copy_tokens=180, chat_tokens=128, longest_rollout=240)
 QUICK = Size(copies=2, copy_tokens=185, chat_tokens=96, longest_rollout=140)
 TOKENS_PER_SENTENCE = 18
 
