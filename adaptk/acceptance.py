@@ -161,8 +161,12 @@ class AcceptancePosterior:
         k = self.k_max
         if k == 0:
             return np.ones((n, len(arms)))
-        draws = rng.beta(self.alpha + self.supply_alpha, self.beta + self.supply_beta, size=(n, 2 * k))
-        chain = np.cumprod(draws[:, :k] * draws[:, k:] * (1.0 - self.stop_hazard), axis=1)
+        if max(self.supply_beta) <= LEAST_SUPPLY:  # a drafter that always delivers: half the draws
+            passed = rng.beta(self.alpha, self.beta, size=(n, k))
+        else:
+            draws = rng.beta(self.alpha + self.supply_alpha, self.beta + self.supply_beta, size=(n, 2 * k))
+            passed = draws[:, :k] * draws[:, k:]
+        chain = np.cumprod(passed * (1.0 - self.stop_hazard), axis=1)
         lengths = np.ones((n, k + 1))
         np.cumsum(chain, axis=1, out=lengths[:, 1:])
         lengths[:, 1:] += 1.0

@@ -28,6 +28,7 @@ SNAPSHOT_VERSION = 1
 SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # a step's time is taken to lie between
 MOST_OPEN = 64  # decisions without an observation that are remembered
 STALL = 5.0  # steps longer than this multiple of the usual are no income of the ledger
+DEAD, REVIVED = 0.01, 0.05  # acceptance of the first draft below which a drafter counts as dead, above which no more
 FULL_SUPPLY = 0.8  # a drafter that returns drafts this often and has none now is not itself
 
 
@@ -164,8 +165,10 @@ class Controller:
         asked = most if asked is None or asked < most else asked
         time_alarms = self._latency.alarms
         changed = self._acceptance.observe(record.drafted, record.accepted, asked, decodes, record.emitted)
-        self.counters["acceptance_alarms"] += changed
-        self._watch_drafter(asked)
+        if changed:
+            self.counters["acceptance_alarms"] += 1
+        if asked > 0:
+            self._watch_drafter()
         elapsed = self._time(record.elapsed_ms)
         if record.device_ms is not None:
             elapsed = self._time(record.device_ms) or elapsed
@@ -318,14 +321,14 @@ class Controller:
         self.counters["times_refused"] += 1
         return None
 
-    def _watch_drafter(self, asked: int) -> None:
-        if asked <= 0:
-            return
-        dead = self._acceptance.accepted_share < 0.01
-        if dead and not self._dead:
+    def _watch_drafter(self) -> None:
+        """Count a drafter whose first drafts are no longer accepted, once until it recovers."""
+        share = self._acceptance.accepted_share
+        if self._dead:
+            self._dead = share <= REVIVED
+        elif share < DEAD:
+            self._dead = True
             self.counters["drafter_dead"] += 1
-        if dead or self._acceptance.accepted_share > 0.05:
-            self._dead = dead
 
 
 _LIMITS = ("min_k", "max_itl_ms", "budget")

@@ -74,6 +74,10 @@ def winners(scores: Array, allowed: Sequence[int]) -> npt.NDArray[np.intp]:
 
 
 def _root(covariance: Array) -> Array:
-    """A matrix square root that bears rounding: eigenvalues below zero count as zero."""
+    """A matrix square root that bears rounding: where Cholesky fails, eigenvalues below zero count as zero."""
+    try:
+        return np.asarray(np.linalg.cholesky(covariance))
+    except np.linalg.LinAlgError:
+        pass
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
 from adaptk.vllm_plugin import compat
 from adaptk.vllm_plugin.log import logger
@@ -47,30 +48,6 @@ def capture_schedule(arms: Sequence[int], max_num_seqs: int) -> CaptureSchedule:
     )
 
 
-def default_arms(k_max: int) -> tuple[int, ...]:
-    """(0, 1, 3, 7) cut at the engine's maximum, and that maximum."""
-    return tuple(sorted({k for k in (0, 1, 3, 7) if k <= k_max} | {k_max}))
-
-
-def allowed_arms(settings: Settings, k_max: int) -> tuple[int, ...]:
-    """The arms of ``settings``, checked against the engine's maximum.
-
-    Raises
-    ------
-    ValueError
-        If an arm needs more drafts than the engine can make.
-    """
-    if settings.arms is None:
-        return default_arms(k_max)
-    above = [k for k in settings.arms if k > k_max]
-    if above:
-        raise ValueError(
-            f"ADAPTK_ARMS has {above[0]}, the engine drafts at most {k_max}: raise num_speculative_tokens or drop that "
-            f"arm"
-        )
-    return tuple(sorted(settings.arms))
-
-
 def announce(config: Any, settings: Settings) -> None:
     """Set the capture schedule in a ``VllmConfig`` whose operator set none, where adaptk is going to act."""
     speculative = config.speculative_config
@@ -80,7 +57,7 @@ def announce(config: Any, settings: Settings) -> None:
         return
     k_max = int(speculative.num_speculative_tokens)
     try:
-        arms = allowed_arms(settings, k_max)
+        arms = resolve_arms(None, settings.arms, k_max)
     except ValueError:
         return  # the engine's process refuses it with the reason, once
     schedule = capture_schedule(arms, int(config.scheduler_config.max_num_seqs))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from adaptk._version import __version__
+from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
 from adaptk.vllm_plugin import capture, compat
 from adaptk.vllm_plugin.collect import Collector
@@ -46,8 +47,8 @@ def start(scheduler: Any, settings: Settings, controller: Policy | None = None) 
         _check_base(scheduler, config)
         _check_graphs(config, settings)
         if controller is None:
-            arms = _arms(config, settings, k_max, scheduled)
             table, key = _table(config, settings, k_max)
+            arms = _captured(config, resolve_arms(table, settings.arms, k_max), scheduled)
             controller = _controller(table, arms, settings, k_max)
         arms, key = tuple(getattr(controller, "arms", ())), key or "of the given controller"
         writer = _writer(config, settings, arms, key)
@@ -99,8 +100,8 @@ def _check_graphs(config: Any, settings: Settings) -> None:
     )
 
 
-def _arms(config: Any, settings: Settings, k_max: int, scheduled: set[int]) -> tuple[int, ...]:
-    arms = capture.allowed_arms(settings, k_max)
+def _captured(config: Any, arms: tuple[int, ...], scheduled: set[int]) -> tuple[int, ...]:
+    """The arms for which vLLM has full graphs, where it has any."""
     if not scheduled or config is None or not compat.full_graphs(config):
         return arms
     kept = tuple(k for k in arms if k in scheduled) or tuple(sorted(scheduled))

@@ -16,6 +16,9 @@ for name, value in {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    # The n-gram drafter's numba threads would spin on the other core.
+    "NUMBA_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }.items():
