@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from adaptk.cascade import cascade_counts
 from adaptk.drift import Cusum
+from adaptk.supply import Stops, Supply
 from adaptk.table import DEFAULT_ACCEPTANCE
 
 Array = npt.NDArray[np.float64]
@@ -26,51 +28,7 @@ BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen wha
 FLOOR_TRIALS = 8.0
 MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
-SUPPLY_STEPS = 40.0
-SUPPLY_TRIALS = 200.0
-LEAST_SUPPLY = 0.02
-STOP_STEPS = 200.0
-UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
 MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds
-
-
-def cascade_counts(
-    drafted: Sequence[int], accepted: Sequence[int], k_max: int
-) -> tuple[list[int], list[int], list[int]]:
-    """Successes, failures and drafts per position of one step.
-
-    A request with ``d`` drafts of which ``n`` were accepted shows successes at positions 1..n and, if ``n < d``, one
-    failure at n+1; later positions were not observed.
-
-    Returns
-    -------
-    succeeded, failed, present
-        Each of shape ``(k_max,)``: accepted there, rejected there, requests that had a draft there.
-
-    Examples
-    --------
-    >>> cascade_counts([3, 3, 1], [1, 3, 1], k_max=3)
-    ([3, 1, 1], [0, 1, 0], [3, 2, 2])
-    """
-    succeeded, failed, present = [0] * k_max, [0] * k_max, [0] * k_max
-    requests = len(drafted)
-    width = drafted[0] if requests else 0
-    if 0 < width <= k_max and drafted.count(width) == requests:  # the usual step: all requests drafted alike
-        left = requests
-        for j in range(width):
-            present[j] = requests
-            failed[j] = accepted.count(j)
-            left -= failed[j]
-            succeeded[j] = left
-        return succeeded, failed, present
-    for (d, n), times in Counter(zip(drafted, accepted, strict=True)).items():
-        for j in range(min(n, k_max)):
-            succeeded[j] += times
-        if n < d and n < k_max:
-            failed[n] += times
-        for j in range(min(d, k_max)):
-            present[j] += times
-    return succeeded, failed, present
 
 
 class AcceptancePosterior:
@@ -99,10 +57,9 @@ class AcceptancePosterior:
         means = [min(0.99, max(0.01, seed[min(j, len(seed) - 1)])) for j in range(k_max)]
         self.alpha = [m * weight for m in means]
         self.beta = [(1.0 - m) * weight for m in means]
-        self.supply_alpha = [FLOOR_TRIALS] * k_max
-        self.supply_beta = [LEAST_SUPPLY] * k_max
+        self.supply = Supply(k_max)
+        self.stops = Stops()
         self.alarms = 0
-        self.stops, self.stoppable = 0.0, UNSTOPPED
         self._cusum = Cusum()
         self._overdispersion = 1.0
         self._recent: deque[tuple[list[int], list[int]]] = deque(maxlen=MOST_RECENT)
@@ -127,11 +84,11 @@ class AcceptancePosterior:
             self._fade_blind()
             return False
         succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
-        self._observe_supply(present, min(asked, self.k_max), decodes)
+        self.supply.observe(present, min(asked, self.k_max), decodes)
         if not present or present[0] == 0:
             return False
         if emitted is not None:
-            self._observe_stops(drafted, accepted, emitted, succeeded, present[0])
+            self.stops.observe(drafted, accepted, emitted, sum(succeeded), present[0])
         changed = self._absorb(succeeded, failed)
         if changed:
             self._restart()
@@ -140,9 +97,9 @@ class AcceptancePosterior:
     def lengths(self, arms: Sequence[int]) -> list[float]:
         """Expected acceptance length per arm, tokens per request and step, at the posterior means."""
         chain, total, cumulative = 1.0, 1.0, [1.0]
-        go_on = 1.0 - self.stop_hazard
-        for a, b, sa, sb in zip(self.alpha, self.beta, self.supply_alpha, self.supply_beta, strict=True):
-            chain *= a / (a + b) * sa / (sa + sb) * go_on
+        go_on = 1.0 - self.stops.hazard
+        for mean in self.means():
+            chain *= mean * go_on
             total += chain
             cumulative.append(total)
         return [cumulative[k] for k in arms]
@@ -150,8 +107,8 @@ class AcceptancePosterior:
     def widths(self, arms: Sequence[int]) -> list[float]:
         """Expected drafts per request that each arm really gets verified, shape ``(arms,)``."""
         chain, total, cumulative = 1.0, 0.0, [0.0]
-        for sa, sb in zip(self.supply_alpha, self.supply_beta, strict=True):
-            chain *= sa / (sa + sb)
+        for mean in self.supply.means():
+            chain *= mean
             total += chain
             cumulative.append(total)
         return [cumulative[k] for k in arms]
@@ -161,12 +118,13 @@ class AcceptancePosterior:
         k = self.k_max
         if k == 0:
             return np.ones((n, len(arms)))
-        if max(self.supply_beta) <= LEAST_SUPPLY:  # a drafter that always delivers: half the draws
+        supply = self.supply
+        if supply.complete:
             passed = rng.beta(self.alpha, self.beta, size=(n, k))
         else:
-            draws = rng.beta(self.alpha + self.supply_alpha, self.beta + self.supply_beta, size=(n, 2 * k))
+            draws = rng.beta(self.alpha + supply.alpha, self.beta + supply.beta, size=(n, 2 * k))
             passed = draws[:, :k] * draws[:, k:]
-        chain = np.cumprod(passed * (1.0 - self.stop_hazard), axis=1)
+        chain = np.cumprod(passed * (1.0 - self.stops.hazard), axis=1)
         lengths = np.ones((n, k + 1))
         np.cumsum(chain, axis=1, out=lengths[:, 1:])
         lengths[:, 1:] += 1.0
@@ -174,23 +132,18 @@ class AcceptancePosterior:
 
     def means(self) -> list[float]:
         """Conditional acceptance per position, supply included, shape ``(k_max,)``."""
-        rows = zip(self.alpha, self.beta, self.supply_alpha, self.supply_beta, strict=True)
-        return [a / (a + b) * sa / (sa + sb) for a, b, sa, sb in rows]
+        rows = zip(self.alpha, self.beta, self.supply.means(), strict=True)
+        return [a / (a + b) * supplied for a, b, supplied in rows]
 
     @property
-    def supply(self) -> float:
+    def drafted_share(self) -> float:
         """Share of decoding requests for which the drafter returns anything, 1 where nothing can be drafted."""
-        return self.supply_alpha[0] / (self.supply_alpha[0] + self.supply_beta[0]) if self.k_max else 1.0
+        return self.supply.means()[0] if self.k_max else 1.0
 
     @property
     def accepted_share(self) -> float:
         """Mean acceptance of the first draft, 1 where nothing can be drafted."""
         return self.alpha[0] / (self.alpha[0] + self.beta[0]) if self.k_max else 1.0
-
-    @property
-    def stop_hazard(self) -> float:
-        """Probability that a request ends at a token, so that drafts accepted behind it are worth nothing."""
-        return self.stops / self.stoppable
 
     def settle(self) -> None:
         """Let what was not drafted since the last call fade and move along with what was, in log odds."""
@@ -214,9 +167,8 @@ class AcceptancePosterior:
         return {
             "alpha": list(self.alpha),
             "beta": list(self.beta),
-            "supply_alpha": list(self.supply_alpha),
-            "supply_beta": list(self.supply_beta),
-            "stop": [self.stops, self.stoppable],
+            "supply": self.supply.snapshot(),
+            "stops": self.stops.snapshot(),
             "alarms": self.alarms,
             "cusum": self._cusum.snapshot(),
             "overdispersion": self._overdispersion,
@@ -229,8 +181,8 @@ class AcceptancePosterior:
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot`` of a posterior with the same ``k_max``."""
         self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
-        self.supply_alpha, self.supply_beta = list(data["supply_alpha"]), list(data["supply_beta"])
-        self.stops, self.stoppable = data["stop"]
+        self.supply.load(data["supply"])
+        self.stops.load(data["stops"])
         self.alarms = data["alarms"]
         self._cusum.load(data["cusum"])
         self._overdispersion = data["overdispersion"]
@@ -298,42 +250,7 @@ class AcceptancePosterior:
         for j in range(self.k_max):
             if self.alpha[j] + self.beta[j] > FLOOR_TRIALS:
                 self._scale(j, 1.0 - 1.0 / BLIND_STEPS)
-            if self.supply_alpha[j] + self.supply_beta[j] > FLOOR_TRIALS / 2:
-                self.supply_alpha[j] *= 1.0 - 1.0 / BLIND_STEPS
-                self.supply_beta[j] *= 1.0 - 1.0 / BLIND_STEPS
-
-    def _observe_supply(self, present: list[int], asked: int, decodes: int) -> None:
-        keep = 1.0 - 1.0 / SUPPLY_STEPS
-        reach = decodes
-        for j in range(asked):
-            here = min(present[j], reach)
-            if here == reach and self.supply_beta[j] <= LEAST_SUPPLY:
-                continue  # a drafter that always delivers
-            fade = min(keep, SUPPLY_TRIALS / (self.supply_alpha[j] + self.supply_beta[j] + reach))
-            self.supply_alpha[j] = max(LEAST_SUPPLY, self.supply_alpha[j] * fade + here)
-            self.supply_beta[j] = max(LEAST_SUPPLY, self.supply_beta[j] * fade + reach - here)
-            reach = here
-            if reach == 0:
-                break
-
-    def _observe_stops(
-        self,
-        drafted: Sequence[int],
-        accepted: Sequence[int],
-        emitted: Sequence[int],
-        succeeded: list[int],
-        drafting: int,
-    ) -> None:
-        """How often a request stops: of the tokens before the last of a burst, those that were its end."""
-        accepted_in_all = sum(succeeded)
-        stops, tokens = 0, accepted_in_all
-        if drafting < len(drafted) or accepted_in_all + drafting != sum(emitted):
-            short = [e for d, a, e in zip(drafted, accepted, emitted, strict=True) if d and 0 < e <= a]
-            stops = len(short)
-            tokens = sum(min(a, e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d)
-        keep = 1.0 - 1.0 / STOP_STEPS
-        self.stops = self.stops * keep + stops
-        self.stoppable = self.stoppable * keep + tokens + UNSTOPPED / STOP_STEPS
+        self.supply.fade()
 
     def _scale(self, j: int, factor: float) -> None:
         self.alpha[j] = max(self.alpha[j] * factor, 1e-3)

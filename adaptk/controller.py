@@ -290,7 +290,7 @@ class Controller:
         if made != asked or arm is None or verified > (asked + 0.01) * decodes:
             self._latency.flush()  # two arms in one step, or drafts that nobody asked for: neither's time
             return
-        if verified == 0 and asked > 0 and self._acceptance.supply > FULL_SUPPLY:
+        if verified == 0 and asked > 0 and self._acceptance.drafted_share > FULL_SUPPLY:
             return
         usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
         if usable is not None:

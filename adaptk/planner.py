@@ -93,7 +93,8 @@ class Planner:
         self._refused = False
         if regime_changed and self.arm >= 0 and not self.climbing:
             self.replan()
-            self._block_left = CONFIRM  # what is known must do until the new load has shown itself
+            # What is known must do until the new load has shown itself; but loads that keep jumping are explored too.
+            self._block_left = max(1, min(self._block_left, CONFIRM))
         elif self._block_left <= 0:
             self._begin_block(batch, context)
         self._block_left -= 1

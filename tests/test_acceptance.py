@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptk.acceptance import FLOOR_TRIALS, MEMORY_STEPS, MEMORY_TRIALS, AcceptancePosterior, cascade_counts
+from adaptk.acceptance import FLOOR_TRIALS, MEMORY_STEPS, MEMORY_TRIALS, AcceptancePosterior
+from adaptk.cascade import cascade_counts
 
 requests = st.lists(st.integers(0, 8).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), max_size=12)
 
@@ -182,7 +183,7 @@ class TestEvidence:
             posterior.observe(drafted, accepted, max(asked, *drafted, 0), len(pairs), emitted)
             if settle:
                 posterior.settle()
-        assert min(posterior.alpha + posterior.beta + posterior.supply_alpha + posterior.supply_beta) > 0.0
+        assert min(posterior.alpha + posterior.beta + posterior.supply.alpha + posterior.supply.beta) > 0.0
         draws = posterior.draws((0, 1, 5), 50, np.random.default_rng(0))
         assert np.all((draws >= 1.0) & (draws <= 6.0))
 
@@ -255,7 +256,7 @@ class TestSupply:
         posterior = AcceptancePosterior(3, [0.9])
         for _ in range(200):
             posterior.observe([3, 3, 0, 0], [3, 3, 0, 0], asked=3, decodes=4)
-        assert posterior.supply == pytest.approx(0.5, abs=0.02)
+        assert posterior.drafted_share == pytest.approx(0.5, abs=0.02)
         assert posterior.lengths((0, 1, 3)) == pytest.approx([1.0, 1.5, 2.5], abs=0.05)
         assert posterior.widths((0, 1, 3)) == pytest.approx([0.0, 0.5, 1.5], abs=0.05)
 
@@ -276,10 +277,10 @@ class TestSupply:
         posterior = AcceptancePosterior(3, [0.9])
         for _ in range(100):
             posterior.observe([0] * 4, [0] * 4, asked=3, decodes=4)
-        assert posterior.supply < 0.05
+        assert posterior.drafted_share < 0.05
         for _ in range(100):
             posterior.observe([3] * 4, [3] * 4, asked=3, decodes=4)
-        assert posterior.supply > 0.9
+        assert posterior.drafted_share > 0.9
 
 
 class TestStops:

@@ -139,7 +139,7 @@ def check_decision(controller: Controller, k: int) -> None:
 def check_posteriors(controller: Controller) -> None:
     """Betas and Gaussian are proper, beliefs finite, and the snapshot is plain JSON without NaN."""
     acceptance, latency = controller._acceptance, controller._latency
-    for parameters in (acceptance.alpha, acceptance.beta, acceptance.supply_alpha, acceptance.supply_beta):
+    for parameters in (acceptance.alpha, acceptance.beta, acceptance.supply.alpha, acceptance.supply.beta):
         assert all(0.0 < value < math.inf for value in parameters)
     assert np.isfinite(latency._mean).all()
     eigenvalues = np.linalg.eigvalsh(latency._cov)

@@ -35,7 +35,7 @@ def test_the_share_of_wins_is_the_probability_of_being_best(draft_share: float) 
 
     quantiles = (np.arange(400) + 0.5) / 400
     a = stats.beta.ppf(quantiles, acceptance.alpha[0], acceptance.beta[0])
-    s = stats.beta.ppf(quantiles, acceptance.supply_alpha[0], acceptance.supply_beta[0])
+    s = stats.beta.ppf(quantiles, acceptance.supply.alpha[0], acceptance.supply.beta[0])
     later = view.log_times[1] - view.log_times[0]
     spread = math.sqrt(np.array([-1.0, 1.0]) @ view.covariance @ np.array([-1.0, 1.0]))
     expected = stats.norm.cdf((np.log1p(np.outer(a, s)) - later) / spread).mean()

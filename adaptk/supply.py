@@ -1,0 +1,101 @@
+"""What keeps an accepted draft from being worth a token: the drafter that returns none, and the end of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STEPS = 40.0  # memory
+TRIALS = 200.0
+BLIND_STEPS = 40.0  # memory while nothing is asked for
+SEED_TRIALS = 8.0
+FLOOR_TRIALS = 4.0
+LEAST = 0.02
+STOP_STEPS = 200.0
+UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
+
+
+class Supply:
+    """Beta posteriors of the probability that the drafter returns a draft at a position, given the ones before it.
+
+    EAGLE-like drafters always do; n-gram and suffix drafters often do not.
+    """
+
+    def __init__(self, k_max: int) -> None:
+        self.alpha = [SEED_TRIALS] * k_max
+        self.beta = [LEAST] * k_max
+
+    def observe(self, present: Sequence[int], asked: int, decodes: int) -> None:
+        """Count a step: ``decodes`` requests were asked for ``asked`` drafts, ``present`` came, by position."""
+        keep = 1.0 - 1.0 / STEPS
+        reach = decodes
+        for j in range(asked):
+            here = present[j] if present[j] < reach else reach
+            if here == reach and self.beta[j] <= LEAST:
+                continue  # a drafter that always delivers
+            fade = min(keep, TRIALS / (self.alpha[j] + self.beta[j] + reach))
+            self.alpha[j] = max(LEAST, self.alpha[j] * fade + here)
+            self.beta[j] = max(LEAST, self.beta[j] * fade + reach - here)
+            reach = here
+            if reach == 0:
+                break
+
+    def fade(self) -> None:
+        """Widen by one step in which nothing was asked for."""
+        for j, (a, b) in enumerate(zip(self.alpha, self.beta, strict=True)):
+            if a + b > FLOOR_TRIALS:
+                self.alpha[j] = a * (1.0 - 1.0 / BLIND_STEPS)
+                self.beta[j] = b * (1.0 - 1.0 / BLIND_STEPS)
+
+    def means(self) -> list[float]:
+        """Expected probability per position, shape ``(k_max,)``."""
+        return [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no draft that was asked for was ever missing."""
+        return max(self.beta, default=0.0) <= LEAST
+
+    def snapshot(self) -> list[list[float]]:
+        """Plain data, JSON-safe."""
+        return [list(self.alpha), list(self.beta)]
+
+    def load(self, data: Sequence[Sequence[float]]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self.alpha, self.beta = list(data[0]), list(data[1])
+
+
+class Stops:
+    """Probability that an output ends at a token, so that drafts accepted behind it are worth nothing."""
+
+    def __init__(self) -> None:
+        self._stops, self._tokens = 0.0, UNSTOPPED
+
+    def observe(
+        self, drafted: Sequence[int], accepted: Sequence[int], emitted: Sequence[int], in_all: int, drafting: int
+    ) -> None:
+        """Count, of the tokens before the last of a burst, those that ended an output.
+
+        ``in_all`` drafts were accepted, of ``drafting`` requests that had any.
+        """
+        stops, tokens = 0, in_all
+        if drafting < len(drafted) or in_all + drafting != sum(emitted):
+            bursts = [(a, e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d]
+            stops = sum(0 < e <= a for a, e in bursts)
+            tokens = sum(min(a, e) for a, e in bursts)
+        keep = 1.0 - 1.0 / STOP_STEPS
+        self._stops = self._stops * keep + stops
+        self._tokens = self._tokens * keep + tokens + UNSTOPPED / STOP_STEPS
+
+    @property
+    def hazard(self) -> float:
+        """The probability, per token."""
+        return self._stops / self._tokens
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data, JSON-safe."""
+        return {"stops": self._stops, "tokens": self._tokens}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take over the state of a ``snapshot``."""
+        self._stops, self._tokens = data["stops"], data["tokens"]
