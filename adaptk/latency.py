@@ -25,6 +25,7 @@ TRIP = 4.0  # standard deviations of one step that end the patience with a well-
 SURPRISE = 3.5  # standard deviations
 AGREE = 5  # slow samples that must agree before they are believed
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
+DOUBT = 0.12  # share of slow samples at which earlier beliefs are dropped, once
 SLOW_MEMORY = 0.02  # weight of one group in the share of slow samples
 LASTING = 0.05  # a surprise below this is booked without an alarm, log units
 
@@ -65,6 +66,7 @@ class LatencyPosterior:
         self._last = 0.0
         self._slow_share = 0.0
         self._excess = 0.0
+        self._doubted = False
         self._group_size = GROUP
         self._patient = False  # the cell is well known and quiet: larger groups do
         self._level = 0.0  # mean of the last quiet group
@@ -167,7 +169,7 @@ class LatencyPosterior:
             "alarms": self.alarms,
             "last": self._last,
             "patient": [self._patient, self._level],
-            "contamination": [self._slow_share, self._excess, self._group_size],
+            "contamination": [self._slow_share, self._excess, self._group_size, self._doubted],
             "group": self._group.snapshot(),
             "slow": self._slow.snapshot(),
         }
@@ -178,7 +180,7 @@ class LatencyPosterior:
         self._cov = np.array(data["cov"], dtype=np.float64)
         self.noise, self.level_known = data["noise"], data["level_known"]
         self.alarms, self._last = data["alarms"], data["last"]
-        self._slow_share, self._excess, self._group_size = data["contamination"]
+        self._slow_share, self._excess, self._group_size, self._doubted = data["contamination"]
         self._patient, self._level = data["patient"]
         self._group.load(data["group"])
         self._slow.load(data["slow"])
@@ -243,6 +245,11 @@ class LatencyPosterior:
         if slow:
             excess = min(FAR, (sum(values) - n * y) / slow - y)
             self._excess += 0.1 * (excess - self._excess)
+        if self._slow_share > DOUBT and not self._doubted and self.prior.timed:
+            # What was believed of slow arms before contamination was known to be this common may have been stalls.
+            self._doubted = True
+            self._set_mean(np.zeros_like(self._mean))
+            self._cov = self._drifting.copy()
         share = min(0.6, max(1e-3, self._slow_share))
         self._group_size = max(GROUP, min(MOST_GROUP, math.ceil(math.log(0.01) / math.log(share))))
 
