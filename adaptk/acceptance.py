@@ -106,12 +106,13 @@ class AcceptancePosterior:
 
     def widths(self, arms: Sequence[int]) -> list[float]:
         """Expected drafts per request that each arm really gets verified, shape ``(arms,)``."""
-        chain, total, cumulative = 1.0, 0.0, [0.0]
-        for mean in self.supply.means():
-            chain *= mean
-            total += chain
-            cumulative.append(total)
-        return [cumulative[k] for k in arms]
+        return _widths(self.supply.means(), arms)
+
+    def long_run(self, arms: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Acceptance per position, shape ``(k_max,)``, and ``widths``, with the drafter's supply of the long run."""
+        steady = self.supply.steady
+        rows = zip(self.alpha, self.beta, steady, strict=True)
+        return [a / (a + b) * supplied for a, b, supplied in rows], _widths(steady, arms)
 
     def draws(self, arms: Sequence[int], n: int, rng: np.random.Generator) -> Array:
         """``n`` joint draws of the acceptance length, shape ``(n, arms)``; the arms share the draws of their prefix."""
@@ -265,6 +266,15 @@ class AcceptancePosterior:
             if abs(shift) > MOVED:
                 trials = min(trials, MOVED_TRIALS)  # what was counted before the others moved says less about now
         self.alpha[j], self.beta[j] = max(mean * trials, 1e-3), max((1.0 - mean) * trials, 1e-3)
+
+
+def _widths(supply: Sequence[float], arms: Sequence[int]) -> list[float]:
+    chain, total, cumulative = 1.0, 0.0, [0.0]
+    for probability in supply:
+        chain *= probability
+        total += chain
+        cumulative.append(total)
+    return [cumulative[k] for k in arms]
 
 
 def _logit(p: float) -> float:

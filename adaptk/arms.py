@@ -30,7 +30,7 @@ def resolve_arms(table: GoodputTable | None, arms: Sequence[int] | None, k_max: 
     arms = tuple(arms)
     for k in arms:
         if not _is_count(k):
-            raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0")
+            raise ValueError(f"arms holds {k!r}: give whole numbers of at least 0, as (0, 1, 3, 7)")
         if k_max is not None and k > k_max:
             raise ValueError(f"arms holds {k}, k_max is {k_max}: leave that arm out or let the engine draft more")
     if len(set(arms)) != len(arms) or not arms:

@@ -20,7 +20,7 @@ from adaptk.planner import Planner
 from adaptk.prefill import PrefillCost
 from adaptk.prior import StepTimePrior
 from adaptk.settings import Settings
-from adaptk.snapshot import check_shape, random_state, set_random_state
+from adaptk.snapshot import check_shape, fingerprint, random_state, set_random_state
 from adaptk.step import LARGEST_COUNT, StepRecord
 from adaptk.table import GoodputTable
 
@@ -71,6 +71,8 @@ class Controller:
         k_max: int | None = None,
     ) -> None:
         settings = Settings() if settings is None else settings
+        if table is not None and not isinstance(table, GoodputTable):
+            raise TypeError(f"table is {table!r}: use GoodputTable.load(path), .from_rows(...) or .from_schedule(...)")
         self.table = table
         self.settings = settings
         self.arms = resolve_arms(table, arms if arms is not None else settings.arms, k_max)
@@ -213,6 +215,7 @@ class Controller:
         return {
             "schema_version": SNAPSHOT_VERSION,
             "arms": list(self.arms),
+            "table": fingerprint(self.table),
             "random": random_state(self._rng),
             "acceptance": self._acceptance.snapshot(),
             "latency": self._latency.snapshot(),
@@ -236,11 +239,18 @@ class Controller:
         Raises
         ------
         ValueError
-            If the snapshot is of another version, incomplete, or of other arms than ``settings`` name.
+            If the snapshot is of another version, incomplete, taken around another table (what it holds are deviations
+            from that), or of other arms than ``settings`` name.
         """
-        version = snapshot.get("schema_version") if isinstance(snapshot, Mapping) else None
+        if not isinstance(snapshot, Mapping):
+            raise ValueError(f"snapshot is a {type(snapshot).__name__}: give the mapping, from JSON by json.loads")
+        version = snapshot.get("schema_version")
         if version != SNAPSHOT_VERSION:
-            raise ValueError(f"snapshot schema_version is {version!r}: this adaptk reads {SNAPSHOT_VERSION}")
+            raise ValueError(
+                f"snapshot schema_version is {version!r}, this adaptk reads {SNAPSHOT_VERSION}: start without it"
+            )
+        if snapshot.get("table") != fingerprint(table):
+            raise ValueError("snapshot was taken around another table: give that table, or start without the snapshot")
         try:
             arms = tuple(snapshot["arms"])
             taken_with = Settings(**{name: snapshot["settings"][name] for name in _LIMITS})

@@ -62,14 +62,12 @@ class LatencyPosterior:
         self._rows: list[list[float]] = []
         self._set_mean(np.zeros(len(self._cov)))
         self._group = Samples()
+        self._dry = Samples()
         self._slow = Samples()
-        self._last = 0.0
         self._slow_share = 0.0
         self._excess = 0.0
         self._doubted = False
         self._group_size = GROUP
-        self._patient = False  # the cell is well known and quiet: larger groups do
-        self._level = 0.0  # mean of the last quiet group
 
     def add(self, arm: int, batch: int, width: float, elapsed_ms: float, context: float | None) -> bool:
         """Take the time of one step; whether a change was detected.
@@ -84,25 +82,28 @@ class LatencyPosterior:
             expected = row[low] if share == 0.0 else row[low] * (1.0 - share) + row[low + 1] * share
         y = math.log(elapsed_ms) - expected
         log_batch = math.log(batch)
-        group = self._group
+        # A step for which the drafter had nothing costs what K=0 costs; it must not stand beside drafting ones.
+        group, arm = (self._dry, 0) if width == 0.0 and arm > 0 else (self._group, arm)
         changed = False
-        if not group.near(arm, log_batch) or (self._patient and abs(y - self._level) > TRIP * self.noise):
-            changed = self.flush()
-            self._patient = False
+        if not group.near(arm, log_batch) or (group.patient and abs(y - group.level) > TRIP * self.noise):
+            changed = self._flush(group)
+            group.patient = False
         if group.values:
-            self._learn_noise(y)
-        self._last = y
+            self._learn_noise(y, group.values[-1])
         group.take(arm, width, log_batch, y)
-        enough = len(group.values) >= (MOST_GROUP if self._patient else self._group_size)
-        return (self.flush() or changed) if enough else changed
+        enough = len(group.values) >= (MOST_GROUP if group.patient else self._group_size)
+        return (self._flush(group) or changed) if enough else changed
 
     def flush(self) -> bool:
         """Book the samples at hand, if there are any; whether a change was detected."""
-        group = self._group
+        changed = self._flush(self._dry)
+        return self._flush(self._group) or changed
+
+    def _flush(self, group: Samples) -> bool:
         if not group.values:
             return False
         y, n = group.quickest(3.3 * self.noise)
-        self._learn_contamination(y, n)
+        self._learn_contamination(group, y, n)
         index, h = self._design(group)
         gain, spread = self._project(index, h)
         noise = self.noise**2 / n + FLOOR**2 + self._slow_share ** len(group) * self._excess**2
@@ -113,13 +114,12 @@ class LatencyPosterior:
             if self._slow.near(group.arm, group.log_batch):
                 self._slow.clear()
             self._book(deviation, gain, spread + noise)
-            self._patient = self.level_known and spread < CALM * self.noise**2
-            self._level = y
+            group.patient, group.level = self.level_known and spread < CALM * self.noise**2, y
             self.level_known = True
         elif deviation < 0.0:
             changed = self._surprised(index, h, deviation, noise)
         else:
-            changed = self._held_back(y, n, index, h, deviation, noise)
+            changed = self._held_back(group, y, n, index, h, deviation, noise)
         group.clear()
         return changed
 
@@ -167,10 +167,9 @@ class LatencyPosterior:
             "noise": self.noise,
             "level_known": self.level_known,
             "alarms": self.alarms,
-            "last": self._last,
-            "patient": [self._patient, self._level],
             "contamination": [self._slow_share, self._excess, self._group_size, self._doubted],
             "group": self._group.snapshot(),
+            "dry": self._dry.snapshot(),
             "slow": self._slow.snapshot(),
         }
 
@@ -179,10 +178,10 @@ class LatencyPosterior:
         self._set_mean(np.array(data["mean"], dtype=np.float64))
         self._cov = np.array(data["cov"], dtype=np.float64)
         self.noise, self.level_known = data["noise"], data["level_known"]
-        self.alarms, self._last = data["alarms"], data["last"]
+        self.alarms = data["alarms"]
         self._slow_share, self._excess, self._group_size, self._doubted = data["contamination"]
-        self._patient, self._level = data["patient"]
         self._group.load(data["group"])
+        self._dry.load(data["dry"])
         self._slow.load(data["slow"])
 
     def _design(self, group: Samples) -> tuple[Indices, Array]:
@@ -198,9 +197,11 @@ class LatencyPosterior:
         gain = h @ self._cov[index]
         return gain, float(gain[index] @ h)
 
-    def _held_back(self, y: float, n: int, index: Indices, h: Array, deviation: float, noise: float) -> bool:
+    def _held_back(
+        self, group: Samples, y: float, n: int, index: Indices, h: Array, deviation: float, noise: float
+    ) -> bool:
         """Collect slow samples until enough agree; whether that was believed as a change."""
-        slow, group = self._slow, self._group
+        slow = self._slow
         agree = len(slow) > 0 and slow.near(group.arm, group.log_batch)
         if not (agree and abs(slow.mean() - y) < max(4.0 * self.noise, 0.25 * deviation)):
             slow.clear()
@@ -237,9 +238,9 @@ class LatencyPosterior:
         self._mean = mean
         self._rows = []  # made when asked for: most bookings are followed by another
 
-    def _learn_contamination(self, y: float, n: int) -> None:
+    def _learn_contamination(self, group: Samples, y: float, n: int) -> None:
         """Track how many samples lie above the quickest cluster, and how far."""
-        values = self._group.values
+        values = group.values
         slow = len(values) - n
         self._slow_share += SLOW_MEMORY * (slow / len(values) - self._slow_share)
         if slow:
@@ -253,8 +254,8 @@ class LatencyPosterior:
         share = min(0.6, max(1e-3, self._slow_share))
         self._group_size = max(GROUP, min(MOST_GROUP, math.ceil(math.log(0.01) / math.log(share))))
 
-    def _learn_noise(self, y: float) -> None:
+    def _learn_noise(self, y: float, last: float) -> None:
         """Track the median distance of neighbouring samples, which stalls cannot move far."""
         median = 0.954 * self.noise  # of the distance of two normals
-        grow = 1.03 if abs(y - self._last) > median else 1.0 / 1.03
+        grow = 1.03 if abs(y - last) > median else 1.0 / 1.03
         self.noise = min(0.3, max(0.003, self.noise * grow))

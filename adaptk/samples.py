@@ -20,13 +20,15 @@ class Samples:
     (0.005, 2)
     """
 
-    __slots__ = ("arm", "log_batch", "values", "width")
+    __slots__ = ("arm", "level", "log_batch", "patient", "values", "width")
 
     def __init__(self) -> None:
         self.arm = -1
         self.width = 0.0
         self.log_batch = 0.0
         self.values: list[float] = []
+        self.patient = False  # the cell is well known and quiet: larger groups do
+        self.level = 0.0  # mean of the last quiet group
 
     def __len__(self) -> int:
         return len(self.values)
@@ -54,15 +56,16 @@ class Samples:
         return sum(self.values) / len(self.values)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget the samples, not the place."""
         self.width = self.log_batch = 0.0
         self.values = []
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""
-        return {"arm": self.arm, "width": self.width, "log_batch": self.log_batch, "values": list(self.values)}
+        return {name: getattr(self, name) for name in self.__slots__} | {"values": list(self.values)}
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot``."""
-        self.arm, self.width, self.log_batch = data["arm"], data["width"], data["log_batch"]
+        for name in self.__slots__:
+            setattr(self, name, data[name])
         self.values = list(data["values"])

@@ -122,7 +122,7 @@ def _arms(text: str) -> tuple[int, ...]:
 
 
 def _mode(text: str) -> str:
-    return {"1": "on", "0": "off"}.get(text.lower(), text.lower())
+    return {"1": "on", "true": "on", "0": "off", "false": "off"}.get(text.lower(), text.lower())
 
 
 def _count(value: Any) -> bool:
@@ -146,7 +146,7 @@ def _quietly(holds: Callable[[_T], bool], value: _T) -> bool:
 
 def _hint(variable: str) -> str:
     known = ["ADAPTK", *(PREFIX + name.upper() for name in _READERS if name != "mode")]
-    near = difflib.get_close_matches(variable, known, n=1)
+    near = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
     return f": did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from adaptk.table import GoodputTable
+
+
+def fingerprint(table: GoodputTable | None) -> str | None:
+    """What tells a table from another one: a digest of its cells, acceptance and schedule, not of its name."""
+    if table is None:
+        return None
+    parts = (table.rows, table.acceptance, table.schedule, table.meta.get("staircase", False))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def random_state(rng: np.random.Generator) -> list[Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 STEPS = 40.0  # memory
 TRIALS = 200.0
+STEP_TRIALS = 16.0  # of one step, at most: what a drafter finds goes up and down with the text of all requests together
+SEED_STEPS, STEADY_STEPS = 20, 400  # memory of the slow mean
 BLIND_STEPS = 40.0  # memory while nothing is asked for
 SEED_TRIALS = 8.0
 FLOOR_TRIALS = 4.0
@@ -24,6 +26,8 @@ class Supply:
     def __init__(self, k_max: int) -> None:
         self.alpha = [SEED_TRIALS] * k_max
         self.beta = [LEAST] * k_max
+        self.steady = [1.0] * k_max  # a slow mean, for what is written down
+        self._seen = [SEED_STEPS] * k_max
 
     def observe(self, present: Sequence[int], asked: int, decodes: int) -> None:
         """Count a step: ``decodes`` requests were asked for ``asked`` drafts, ``present`` came, by position."""
@@ -31,14 +35,18 @@ class Supply:
         reach = decodes
         for j in range(asked):
             here = present[j] if present[j] < reach else reach
-            if here == reach and self.beta[j] <= LEAST:
-                continue  # a drafter that always delivers
-            fade = min(keep, TRIALS / (self.alpha[j] + self.beta[j] + reach))
-            self.alpha[j] = max(LEAST, self.alpha[j] * fade + here)
-            self.beta[j] = max(LEAST, self.beta[j] * fade + reach - here)
-            reach = here
             if reach == 0:
                 break
+            if here == reach and self.beta[j] <= LEAST and self.steady[j] == 1.0:
+                continue  # a drafter that always delivers
+            share = here / reach
+            trials = reach if reach < STEP_TRIALS else STEP_TRIALS
+            fade = min(keep, TRIALS / (self.alpha[j] + self.beta[j] + trials))
+            self.alpha[j] = max(LEAST, self.alpha[j] * fade + trials * share)
+            self.beta[j] = max(LEAST, self.beta[j] * fade + trials * (1.0 - share))
+            self._seen[j] += self._seen[j] < STEADY_STEPS
+            self.steady[j] += (share - self.steady[j]) / self._seen[j]
+            reach = here
 
     def fade(self) -> None:
         """Widen by one step in which nothing was asked for."""
@@ -56,13 +64,19 @@ class Supply:
         """Whether no draft that was asked for was ever missing."""
         return max(self.beta, default=0.0) <= LEAST
 
-    def snapshot(self) -> list[list[float]]:
+    def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""
-        return [list(self.alpha), list(self.beta)]
+        return {
+            "alpha": list(self.alpha),
+            "beta": list(self.beta),
+            "steady": list(self.steady),
+            "seen": list(self._seen),
+        }
 
-    def load(self, data: Sequence[Sequence[float]]) -> None:
+    def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot``."""
-        self.alpha, self.beta = list(data[0]), list(data[1])
+        self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
+        self.steady, self._seen = list(data["steady"]), list(data["seen"])
 
 
 class Stops:

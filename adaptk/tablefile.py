@@ -16,7 +16,7 @@ from adaptk.tablerows import TableError, TableRow, shown
 SCHEMA_VERSION = 1
 MAX_BYTES = 64 * 2**20
 _FIELDS = ("schema_version", "meta", "acceptance", "schedule", "rows")
-_PROFILE = "measure one with `adaptk profile`"
+_PROFILE = "make one with GoodputTable.from_rows(rows, acceptance).save(path)"
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -101,10 +101,12 @@ class Collector:
             computed = request.num_computed_tokens
             step.context += computed
             longest = max(longest, computed + tokens)
-            if rid not in begun and not request.is_prefill_chunk:
+            fresh = tokens - len(spec.get(rid, _NONE))
+            # More than one token: lost blocks of the KV cache are computed again, which vLLM does not call a prefill.
+            if fresh == 1 and rid not in begun and not request.is_prefill_chunk:
                 decodes += 1
                 continue
-            step.prefill += tokens - len(spec.get(rid, _NONE))
+            step.prefill += fresh
             if computed + tokens < request.num_tokens + request.num_output_placeholders:
                 prefilling.add(rid)
         # Prompts of requests that sat this step out go on later.
@@ -202,4 +204,5 @@ class Collector:
 
 def lost(step: Step) -> StepRecord:
     """The record of a step whose output never came: it keeps decisions and records in step and teaches nothing."""
-    return StepRecord(batch_size=step.batch, elapsed_ms=None, k=step.k, drafted=[], accepted=[])
+    # decodes=0: requests that decoded without drafts would count as a drafter that found none.
+    return StepRecord(batch_size=step.batch, elapsed_ms=None, k=step.k, drafted=[], accepted=[], decodes=0)

@@ -36,8 +36,10 @@ HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("vllm.v1.request", "RequestStatus", ("PREEMPTED",)),
 )
 
-# Where a drafter's cost falls: in the interval that decides it, in the next one, or always at the maximum.
-DraftCost = Literal["now", "previous", "maximum"]
+# Which decision's drafts an interval between two updates holds: its own, or that of the step before.
+DraftCost = Literal["now", "previous"]
+# Drafters that model runner V1 hands a number of drafts; its others assert num_speculative_tokens or ignore the number.
+_V1_DRAFTERS = frozenset(("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"))
 
 
 def vllm_version() -> str:
@@ -132,9 +134,20 @@ def inert_reason(config: Any) -> str | None:
             "enable_adaptive_verification varies the verified width behind adaptk's back, so that step times cannot be "
             "learnt; set it to false or unset ADAPTK"
         )
-    if getattr(speculative, "method", None) == "custom_class" and not runner_v2(config):
-        return "the method custom_class ignores the number of drafts that it is asked for; use another drafter"
+    method = getattr(speculative, "method", None)
+    if method == "extract_hidden_states":
+        return "the method extract_hidden_states only hands out hidden states, so that there is no K worth choosing"
+    if method is not None and not runner_v2(config) and not _v1_takes_k(method):
+        return (
+            f"on this model runner the drafter {method} works with num_speculative_tokens drafts only; use another "
+            "drafter, or model runner V2 if it supports this one"
+        )
     return None
+
+
+def _v1_takes_k(method: str) -> bool:
+    # No engine on CPU can run ngram_gpu: there it only stands in the configuration of a scheduler driven by hand.
+    return method in _V1_DRAFTERS or (method == "ngram_gpu" and on_cpu())
 
 
 def graph_reason(config: Any) -> str | None:
@@ -152,10 +165,15 @@ def graph_reason(config: Any) -> str | None:
 
 def full_graphs(config: Any) -> bool:
     """Whether decode steps replay FULL CUDA graphs: never on CPU, though its configuration may say so at first."""
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return mode is not None and not on_cpu() and bool(mode.has_full_cudagraphs())
+
+
+def on_cpu() -> bool:
+    """Whether vLLM runs on its CPU platform."""
     from vllm.platforms import current_platform
 
-    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
-    return mode is not None and not current_platform.is_cpu() and bool(mode.has_full_cudagraphs())
+    return bool(current_platform.is_cpu())
 
 
 def runner_v2(config: Any) -> bool:
@@ -163,13 +181,25 @@ def runner_v2(config: Any) -> bool:
     return bool(getattr(config, "use_v2_model_runner", False))
 
 
-def draft_cost(config: Any, v2: bool) -> DraftCost:
-    """Where the drafts that one interval pays for were decided."""
+def draft_cost(v2: bool) -> DraftCost:
+    """Which decision's drafts an interval pays for: V2 hands its output out before it drafts, V1 after.
+
+    A drafter that makes the maximum whatever K is costs the same in every interval, so that there too the time is
+    wholly that of the K verified, which is the previous decision.
+    """
+    return "previous" if v2 else "now"
+
+
+def saves_drafting(config: Any, v2: bool) -> bool:
+    """Whether a smaller K makes the drafter do less."""
     if not v2:
-        return "now"
-    method = getattr(getattr(config, "speculative_config", None), "method", None)
-    obeyed = version_tuple(vllm_version()) >= (0, 32) and method in ("eagle", "eagle3", "mtp")
-    return "previous" if obeyed else "maximum"
+        return True
+    speculative = getattr(config, "speculative_config", None)
+    method = getattr(speculative, "method", None)
+    if version_tuple(vllm_version()) < (0, 32) or method not in ("eagle", "eagle3", "mtp"):
+        return False
+    many_modules = getattr(speculative, "use_multi_module_mtp", None)
+    return not (many_modules is not None and many_modules())
 
 
 def dummy_limit(config: Any, v2: bool) -> int | None:
@@ -189,7 +219,7 @@ def dummy_limit(config: Any, v2: bool) -> int | None:
 
 def price_notes(config: Any, v2: bool) -> list[str]:
     """What of this version and drafter makes a smaller K save less than it could."""
-    if v2 and draft_cost(config, v2) == "maximum":
+    if not saves_drafting(config, v2):
         return [
             "model runner V2 of this vLLM drafts num_speculative_tokens whatever K is, for this drafter: a smaller K "
             "saves verification only"

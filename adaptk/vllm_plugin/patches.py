@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from adaptk.settings import Settings
+from adaptk.settings import Settings, SettingsError
 from adaptk.vllm_plugin import capture, compat
 from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.plugin import strict
 from adaptk.vllm_plugin.scheduler import adaptive
 
 _MARK = "__adaptk_original__"
@@ -43,10 +44,21 @@ def _wrap(owner: type, name: str, around: Callable[[Callable[..., Any], Any], An
     setattr(owner, name, patched)
 
 
+def _settings() -> Settings:
+    """The settings now, which may have changed since the entry point accepted them; ``off`` where one is refused."""
+    try:
+        return Settings.from_env()
+    except SettingsError as error:
+        if strict():
+            raise
+        logger.error("adaptk is inactive: %s", error)
+        return Settings()
+
+
 def _choose_class(original: Callable[..., Any], config: Any) -> Any:
     """The configured scheduler, made adaptive; the base has been chosen by vLLM, in the engine's own process."""
     configured = original(config)
-    settings = Settings.from_env()
+    settings = _settings()
     if settings.mode == "off":
         return configured
     if isinstance(configured, type):
@@ -71,7 +83,7 @@ def _choose_class(original: Callable[..., Any], config: Any) -> Any:
 
 
 def _set_schedule(original: Callable[..., Any], config: Any) -> Any:
-    settings = Settings.from_env()
+    settings = _settings()
     if settings.mode == "on":
         try:
             capture.announce(config, settings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from adaptk.settings import Settings
+from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.start import StartError, start
 from adaptk.vllm_plugin.steering import Policy, Steering
 
@@ -43,7 +44,8 @@ class AdaptiveMixin(_Scheduler):
         """The steering of this scheduler, built when first needed: some objects are made without ``__init__``."""
         try:
             return start(self, self._adaptk_settings, self._adaptk_controller)
-        except StartError as error:
+        except StartError as error:  # too late to raise: the engine is in its loop
+            logger.error("adaptk is inactive: %s", error)
             return Steering(None, reason=str(error))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -75,7 +77,9 @@ class AdaptiveMixin(_Scheduler):
 
     def shutdown(self) -> None:
         """Shut down the base and close the trace."""
-        self.adaptk.close()
+        steering = self.__dict__.get("adaptk")
+        if steering is not None:
+            steering.close()
         super().shutdown()
 
 
@@ -87,15 +91,17 @@ def adaptive(scheduler_cls: type, controller: Policy | None = None, settings: Se
     scheduler_cls
         ``vllm.v1.core.sched.scheduler.Scheduler``, ``AsyncScheduler``, or a subclass.
     controller
-        Anything with ``choose`` and ``observe``; shared by all instances. ``None``: each instance builds its own
-        Controller from the settings and, without a table, from the engine's configuration.
+        Anything with ``choose`` and ``observe``, for one scheduler at a time: it takes what it observes for what it
+        chose last, so that two engines at once need one each. ``None``: each instance builds its own Controller from
+        the settings and, without a table, from the engine's configuration.
     settings
         ``None``: from ``ADAPTK_*``. To call this is to ask for adaptk, so mode ``off`` counts as ``on`` here.
 
     Returns
     -------
     type
-        The same class for the same arguments, unless a controller is given.
+        The same class for the same arguments, unless a controller is given. A class that is adaptive already comes
+        back as it is, or, with a controller, as a subclass that uses it.
 
     Raises
     ------
@@ -110,7 +116,7 @@ def adaptive(scheduler_cls: type, controller: Policy | None = None, settings: Se
     lacking = [name for name in needed if not hasattr(scheduler_cls, name)]
     if lacking:
         raise TypeError(f"{scheduler_cls.__qualname__} has no {lacking[0]}: give a subclass of vLLM's Scheduler")
-    if issubclass(scheduler_cls, AdaptiveMixin):
+    if issubclass(scheduler_cls, AdaptiveMixin) and controller is None:
         return scheduler_cls
     settings = Settings.from_env() if settings is None else settings
     if settings.mode == "off":
@@ -130,4 +136,5 @@ def _subclass(scheduler_cls: type, controller: Policy | None, settings: Settings
         "_adaptk_settings": settings,
         "_adaptk_controller": controller,
     }
-    return type(f"Adaptive{scheduler_cls.__name__}", (AdaptiveMixin, scheduler_cls), members)
+    bases = (scheduler_cls,) if issubclass(scheduler_cls, AdaptiveMixin) else (AdaptiveMixin, scheduler_cls)
+    return type(f"Adaptive{scheduler_cls.__name__}", bases, members)

@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections import deque
+from contextlib import suppress
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,7 +47,7 @@ class Steering:
     acting
         ``False`` in shadow mode: the controller decides, vLLM's own K is used.
     collector, draft_cost, writer
-        How steps are read, where drafting is paid (see ``compat.draft_cost``) and where records go.
+        How steps are read, whose drafts they pay for (see ``compat.draft_cost``) and where records go.
     reason
         Why there is no steering, where there is none.
     """
@@ -110,13 +111,13 @@ class Steering:
                 k = controller.choose(step.batch, step.context)
             else:
                 k = controller.choose(step.batch, step.context, decodes=step.decodes)  # type: ignore[call-arg]
-            k = index(k)
+            k = int(index(k))  # a bool is an index as it stands
             if not 0 <= k <= self.k_max:
                 self.clamped += 1
                 k = min(max(k, 0), self.k_max)
             step.k = k if self.acting else output.num_spec_tokens_to_schedule
             if self._draft_cost != "now":
-                step.draft_k = self._last_k if self._draft_cost == "previous" else self.k_max
+                step.draft_k = self._last_k
             step.controller = controller
             pending = self._pending
             step.busy = bool(pending) or entered - self._left <= IDLE_S
@@ -133,10 +134,10 @@ class Steering:
         now = time.perf_counter()
         try:
             step = self._take(output)
-            previous, self._updated = self._updated, now
             if step is None or self._collector is None:
-                self._left = now
+                self._left = -math.inf  # an engine that spins on empty steps idles
                 return None
+            previous, self._updated = self._updated, now
             step.finished = now
             if step.timed:
                 step.elapsed = now - (previous if step.busy and previous is not None else step.entered)
@@ -164,7 +165,9 @@ class Steering:
             return pending.popleft()
         place = next((i for i, step in enumerate(pending) if step.output is output), None)
         if place is None:
-            self.unmatched += output.total_num_scheduled_tokens > 0
+            if output.total_num_scheduled_tokens:
+                self.unmatched += 1
+                self._updated = None  # a step of unknown length ended here
             return None
         for _ in range(place):  # updates come in order, so these are lost
             self._give_up(pending.popleft())
@@ -180,14 +183,17 @@ class Steering:
     def fault(self, error: Exception, doing: str) -> None:
         """Stand down for good: every further step gets the K that vLLM would have used."""
         self.faults += 1
-        self.reason = f"a fault while {doing}: {error!r}"
+        self.reason = f"a fault while {doing}"
         self.active = False
         self._pending.clear()
-        logger.error(
-            "adaptk stands down after a fault while %s: the number of drafts is vLLM's from now on. Please report it.",
-            doing,
-            exc_info=error,
-        )
+        with suppress(Exception):  # an error that cannot be shown, or a log handler that fails
+            self.reason = f"a fault while {doing}: {error!r}"
+            logger.error(
+                "adaptk stands down after a fault while %s: the number of drafts is vLLM's from now on. "
+                "Please report it.",
+                doing,
+                exc_info=error,
+            )
         self.close()
 
     def close(self) -> None:
@@ -197,7 +203,8 @@ class Steering:
             try:
                 writer.close()
             except Exception:
-                logger.exception("adaptk could not close its trace")
+                with suppress(Exception):
+                    logger.exception("adaptk could not close its trace")
 
 
 def _takes(function: Any, name: str) -> bool:
@@ -205,4 +212,6 @@ def _takes(function: Any, name: str) -> bool:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = parameters.get(name)
+    by_keyword = named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY)
+    return by_keyword or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
