@@ -166,7 +166,9 @@ class Controller:
         most = max(record.drafted, default=0)
         asked = most if asked is None or asked < most else asked
         time_alarms = self._latency.alarms
-        changed = self._acceptance.observe(record.drafted, record.accepted, asked, decodes, record.emitted)
+        changed = self._acceptance.observe(
+            record.drafted, record.accepted, asked, _delivering(record, decodes), record.emitted
+        )
         if changed:
             self.counters["acceptance_alarms"] += 1
         if asked > 0:
@@ -347,3 +349,13 @@ _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_de
 
 def _count(value: int) -> int:
     return min(max(int(value), 0), LARGEST_COUNT)
+
+
+def _delivering(record: StepRecord, decodes: int) -> int:
+    """Decoding requests that are not gone: one that gave no token had no drafts that anyone could count.
+
+    A prompt that goes on gives no token either, and is not among the decodes.
+    """
+    if record.emitted is None:
+        return decodes
+    return min(decodes, max(record.batch_size - record.emitted.count(0), 0))

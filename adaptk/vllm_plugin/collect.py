@@ -21,6 +21,7 @@ class Step:
     prefill = 0
     decodes: int | None = None  # None: the whole batch
     dummies: set[str] | None = None  # requests whose drafts are none
+    dummied = 0  # the decoding ones among these
     draft_k: int | None = None
     k = 0
     controller: Any = None
@@ -74,15 +75,19 @@ class Collector:
         if not pure:
             longest = self._schedule_mixed(step, requests)
         else:
-            step.context = sum(cached.num_computed_tokens)
-            # An upper bound; the exact length is only worth a loop where it could matter.
-            longest = max(cached.num_computed_tokens) + 1 + step.width
-            if self.dummy_limit is not None and longest > self.dummy_limit:
-                longest = max(n + scheduled[r] for n, r in zip(cached.num_computed_tokens, cached.req_ids, strict=True))
+            computed = cached.num_computed_tokens
+            step.context = sum(computed)
+            longest = 0
+            if self.dummy_limit is not None:
+                # An upper bound; the exact length is only worth a loop where it could matter.
+                longest = max(computed) + 1 + step.width
+                if longest > self.dummy_limit:
+                    longest = max(n + scheduled[r] for n, r in zip(computed, cached.req_ids, strict=True))
         if self._dummies:
-            known = {r for r in spec if r in self._dummies and spec[r][0] in (0, -1)}
+            padded = step.dummies or set()
+            known = {r for r in spec if r in self._dummies and spec[r][0] in (0, -1)} - padded
             if known:
-                step.dummies = known if step.dummies is None else step.dummies | known
+                step.dummies, step.dummied = known | padded, len(known)
             self._dummies = {r for r in self._dummies if r in requests and r not in scheduled}
         if self.dummy_limit is not None and longest > self.dummy_limit:
             self._dummies.update(scheduled)
@@ -186,6 +191,10 @@ class Collector:
         else:
             emitted = [0 if place is None else len(sampled[place]) for place in step.index]
             verified = None if sum(step.drafted) == step.width else step.width
+        decodes = step.decodes
+        if step.dummied:
+            # As decodes without drafts they would count as a drafter that found none, which it was not asked to.
+            decodes = (step.batch if decodes is None else decodes) - step.dummied
         return StepRecord(
             batch_size=step.batch,
             elapsed_ms=None if step.elapsed is None else step.elapsed * 1000.0,
@@ -195,7 +204,7 @@ class Collector:
             context_tokens=step.context,
             prefill_tokens=step.prefill,
             draft_k=step.draft_k,
-            decodes=step.decodes,
+            decodes=decodes,
             verified=verified,
             emitted=emitted,
             t_ms=step.finished * 1000.0,

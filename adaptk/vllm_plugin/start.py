@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adaptk._version import __version__
@@ -24,15 +24,28 @@ class StartError(RuntimeError):
     """adaptk cannot start as it was asked to; the message says why and what to do."""
 
 
+class NotHereError(StartError):
+    """Nothing is wrong, but under this configuration adaptk must not choose K."""
+
+
 def start(scheduler: Any, settings: Settings, controller: Policy | None = None) -> Steering:
     """Build the steering of ``scheduler`` and log what it will do.
 
     Raises
     ------
     StartError
-        Under ``settings.strict`` where a setting or the table is refused. Otherwise that is logged and the steering
-        is inert.
+        Under ``settings.strict`` where the configuration, a setting or the table is refused, or anything else goes
+        wrong. Otherwise that is logged and the steering is inert. Without speculation it is inert in any case.
     """
+    try:
+        return _start(scheduler, settings, controller)
+    except Exception as error:
+        if settings.strict:
+            raise StartError(f"adaptk cannot start: {error}") from error
+        return _inert(logging.WARNING if isinstance(error, NotHereError) else logging.ERROR, str(error))
+
+
+def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Steering:
     config = getattr(scheduler, "vllm_config", None)
     scheduled = _scheduled_ks(scheduler)
     capture.neutralise(scheduler)
@@ -41,31 +54,29 @@ def start(scheduler: Any, settings: Settings, controller: Policy | None = None) 
         return _inert(logging.INFO, "no speculative decoding is configured, so there is nothing to choose")
     reason = compat.inert_reason(config)
     if reason is not None:
-        return _inert(logging.WARNING, reason)
-    key = ""
-    try:
-        _check_base(scheduler, config)
-        _check_graphs(config, settings)
-        if controller is None:
-            table, key = _table(config, settings, k_max)
-            arms = _captured(config, resolve_arms(table, settings.arms, k_max), scheduled)
-            controller = _controller(table, arms, settings, k_max)
-        arms, key = tuple(getattr(controller, "arms", ())), key or "of the given controller"
-        writer = _writer(config, settings, arms, key)
-    except Exception as error:
-        if settings.strict:
-            raise StartError(f"adaptk cannot start: {error}") from error
-        return _inert(logging.ERROR, str(error))
+        raise NotHereError(reason)
+    _check_base(scheduler, config)
+    _check_graphs(config, settings)
+    key = "of the given controller"
+    if controller is None:
+        table, key = _table(config, settings, k_max)
+        arms = _captured(config, _arms(config, settings, table, k_max, scheduled), scheduled)
+        controller = _controller(table, arms, settings, k_max)
     v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
-    _announce(config, settings, arms, key, v2)
-    return Steering(
+    steering = Steering(
         controller,
         k_max,
         acting=settings.mode != "shadow",
         collector=Collector(compat.dummy_limit(config, v2)),
-        draft_cost=compat.draft_cost(config, v2),
-        writer=writer,
+        draft_cost=compat.draft_cost(v2),
     )
+    notes = compat.price_notes(config, v2)
+    arms = tuple(getattr(controller, "arms", ()))
+    steering.writer = _writer(config, settings, arms, key)
+    _announce(config, settings, arms, key, v2)
+    for note in notes:
+        logger.warning("adaptk: %s", note)
+    return steering
 
 
 def _inert(level: int, reason: str) -> Steering:
@@ -83,8 +94,8 @@ def _check_base(scheduler: Any, config: Any) -> None:
     asynchronous = getattr(getattr(config, "scheduler_config", None), "async_scheduling", False)
     if asynchronous and not compat.is_async_class(type(scheduler)):
         raise StartError(
-            f"async_scheduling is on and {type(scheduler).__mro__[2].__qualname__} is no AsyncScheduler, so that vLLM "
-            "makes no drafts at all; derive it from AsyncScheduler or turn async_scheduling off"
+            f"async_scheduling is on and {type(scheduler).__qualname__} is no AsyncScheduler, so that vLLM makes no "
+            "drafts at all; derive it from AsyncScheduler or turn async_scheduling off"
         )
 
 
@@ -100,13 +111,32 @@ def _check_graphs(config: Any, settings: Settings) -> None:
     )
 
 
+def _arms(
+    config: Any, settings: Settings, table: GoodputTable | None, k_max: int, scheduled: set[int]
+) -> tuple[int, ...]:
+    """The arms named by the settings, else the default ones and what the operator's schedule prescribes."""
+    try:
+        arms = resolve_arms(table, settings.arms, k_max)
+    except ValueError as error:
+        raise StartError(f"ADAPTK_ARMS: {error}") from None
+    if settings.arms is not None or capture.operators_schedule(config) is None:
+        return arms
+    return tuple(sorted(scheduled.union(arms)))
+
+
 def _captured(config: Any, arms: tuple[int, ...], scheduled: set[int]) -> tuple[int, ...]:
     """The arms for which vLLM has full graphs, where it has any."""
     if not scheduled or config is None or not compat.full_graphs(config):
         return arms
     kept = tuple(k for k in arms if k in scheduled) or tuple(sorted(scheduled))
     if kept != arms:
-        logger.warning("adaptk plays only %s of its arms %s: vLLM has FULL CUDA graphs for no others", kept, arms)
+        logger.warning(
+            "adaptk plays only %s of its arms %s: vLLM has FULL CUDA graphs for no others. Name them in "
+            "num_speculative_tokens_per_batch_size, or, without one of your own, let max_num_seqs be at least %d",
+            kept,
+            arms,
+            len(arms),
+        )
     return kept
 
 
@@ -124,8 +154,11 @@ def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | 
     return GoodputTable.from_schedule(clamped), "no table, seeded by the configured schedule"
 
 
-def _key(meta: dict[str, Any]) -> str:
-    plain = {name: value for name, value in meta.items() if isinstance(value, (str, int, float))}
+def _key(meta: Mapping[str, Any]) -> str:
+    """What was measured, in one line: the table's own ``key``, if it has one, and its other plain entries."""
+    key = meta.get("key")
+    entries = {**meta, **key} if isinstance(key, Mapping) else meta
+    plain = {name: value for name, value in entries.items() if isinstance(value, (str, int, float))}
     return ", ".join(f"{name}={value}" for name, value in plain.items()) or "no meta"
 
 
@@ -169,8 +202,6 @@ def _announce(config: Any, settings: Settings, arms: Sequence[int], key: str, v2
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",
     )
-    for note in compat.price_notes(config, v2):
-        logger.warning("adaptk: %s", note)
     for name in _NOT_SERVED:
         if getattr(settings, name) is not None:
             logger.warning("ADAPTK_%s is not available in adaptk %s and is ignored", name.upper(), __version__)

@@ -166,7 +166,7 @@ class Steering:
         place = next((i for i, step in enumerate(pending) if step.output is output), None)
         if place is None:
             if output.total_num_scheduled_tokens:
-                self.unmatched += 1
+                self._miss("the output of a step came that it never saw scheduled")
                 self._updated = None  # a step of unknown length ended here
             return None
         for _ in range(place):  # updates come in order, so these are lost
@@ -177,8 +177,14 @@ class Steering:
 
     def _give_up(self, step: collect.Step) -> None:
         """Close the decision of a step whose output never came, so that later records meet their own decisions."""
-        self.unmatched += 1
+        self._miss("the output of a scheduled step never came")
         step.controller.observe(collect.lost(step))
+
+    def _miss(self, what: str) -> None:
+        """Count a step that cannot be learnt from; the first is told, as an engine may go on unsteered without it."""
+        self.unmatched += 1
+        if self.unmatched == 1:
+            logger.warning("adaptk: %s; a scheduler that does not call vLLM's own methods cannot be steered", what)
 
     def fault(self, error: Exception, doing: str) -> None:
         """Stand down for good: every further step gets the K that vLLM would have used."""

@@ -13,6 +13,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from adaptk.vllm_plugin import adaptive, compat
+from tests.engine.conftest import Lines
 from tests.engine.driver import Policy, Worker, build_config, build_scheduler, cycling, make_request
 
 
@@ -123,7 +124,19 @@ class TestDrafts:
         record = policy.records[-1]
         assert record.drafted == [0, 0, 0]
         assert record.verified == 7 + 7 + 4  # the long one has room for no more
+        assert record.decodes == 0
+        assert policy.asked[-1][2] is None
         assert worker.scheduler.adaptk.faults == 0
+
+    def test_tokens_computed_again_are_prefill(self, model: Path) -> None:
+        """Blocks of a running request that were lost in a transfer are computed again, and that is no decode."""
+        policy, worker = driven(model, 3)
+        steps(worker, 3)
+        worker.scheduler.requests["r0"].num_computed_tokens -= 4
+        steps(worker, 2)
+        again, after = policy.records[-2:]
+        assert (again.prefill_tokens, again.decodes, again.drafted) == (5, 0, [3])
+        assert (after.prefill_tokens, after.decodes) == (0, None)
 
     def test_real_drafts_of_token_zero_are_drafts(self, model: Path) -> None:
         """Zeros are dummies only where the length limit made them."""
@@ -204,7 +217,7 @@ class TestTime:
         worker.schedule()
         self.at(clock, 49.020)
         worker.update()
-        assert policy.records[0].elapsed_ms == pytest.approx(20.0)
+        assert policy.records[0].elapsed_ms == pytest.approx(18.0)
 
     def test_overlapping_steps_are_timed_from_update_to_update(self, model: Path, clock: Clock) -> None:
         """S0 S1 U0 S2 U1 U2: a step with another one in flight at its schedule was never idle."""
@@ -220,7 +233,7 @@ class TestTime:
 
 
 class TestOrder:
-    def test_a_lost_output_closes_its_decision(self, model: Path) -> None:
+    def test_a_lost_output_closes_its_decision(self, model: Path, log: Lines) -> None:
         """A step that never comes back teaches nothing, and later records still meet their own choices."""
         policy = Policy(lambda _: len(policy.chosen))
         scheduler = build_scheduler(
@@ -237,19 +250,22 @@ class TestOrder:
         worker.update()
         assert [r.k for r in policy.records] == policy.chosen == [0, 1, 2]
         lost, after, _ = policy.records
-        assert (lost.elapsed_ms, list(lost.drafted)) == (None, [])
+        assert (lost.elapsed_ms, lost.drafted, lost.decodes) == (None, [], 0)
         assert after.elapsed_ms is None  # its interval holds the lost step too
         assert scheduler.adaptk.unmatched == 1
+        assert len(log.having("the output of a scheduled step never came")) == 1
 
-    def test_an_output_of_unknown_origin_is_left_to_vllm(self, model: Path) -> None:
-        """An update for a step that adaptk never saw scheduled changes nothing."""
+    def test_an_output_of_unknown_origin_is_left_to_vllm(self, model: Path, log: Lines) -> None:
+        """An update for a step that adaptk never saw scheduled changes nothing, and is told once."""
         policy, worker = driven(model, 1)
-        output = worker.schedule()
-        worker.scheduler.adaptk._pending.clear()
-        worker.update()
-        assert output.total_num_scheduled_tokens == 5
+        for _ in range(2):
+            output = worker.schedule()
+            worker.scheduler.adaptk._pending.clear()
+            worker.update()
+            assert output.total_num_scheduled_tokens > 0
         assert policy.records == []
-        assert (worker.scheduler.adaptk.unmatched, worker.scheduler.adaptk.faults) == (1, 0)
+        assert (worker.scheduler.adaptk.unmatched, worker.scheduler.adaptk.faults) == (2, 0)
+        assert len(log.having("never saw scheduled")) == 1
 
     def test_outputs_that_never_come_do_not_pile_up(self, model: Path) -> None:
         """Memory stays bounded where schedule is called without end and update never."""

@@ -18,6 +18,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
 from adaptk import Settings
+from adaptk.settings import SettingsError
 from adaptk.vllm_plugin import capture, compat, patches
 from tests.engine.conftest import Lines
 from tests.engine.driver import build_config, build_scheduler
@@ -63,6 +64,41 @@ class TestHooks:
         assert once != originals
         patches.remove()
         assert (SchedulerConfig.get_scheduler_cls, getattr(VllmConfig, compat.SCHEDULE_HOOK)) == originals
+
+
+class TestDrafters:
+    @pytest.mark.parametrize("method", ["medusa", "suffix", "ngram_gpu", "custom_class", "mlp_speculator"])
+    def test_those_that_take_one_k_only(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        """On runner V1 another K trips an assertion in the worker, or is ignored; V2 takes any."""
+        config = SimpleNamespace(speculative_config=SimpleNamespace(method=method))
+        monkeypatch.setattr(compat, "on_cpu", lambda: False)
+        assert f"the drafter {method} works with num_speculative_tokens drafts only" in str(compat.inert_reason(config))
+        config.use_v2_model_runner = True
+        assert compat.inert_reason(config) is None
+
+    @pytest.mark.parametrize("method", ["ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash", None])
+    def test_those_that_take_any(self, monkeypatch: pytest.MonkeyPatch, method: str | None) -> None:
+        """Nothing is refused for a drafter that obeys, nor where none is named."""
+        monkeypatch.setattr(compat, "on_cpu", lambda: False)
+        assert compat.inert_reason(SimpleNamespace(speculative_config=SimpleNamespace(method=method))) is None
+
+    def test_one_that_speculates_nothing(self) -> None:
+        """With K=0 the hidden states that the user is after would not come."""
+        config = SimpleNamespace(speculative_config=SimpleNamespace(method="extract_hidden_states"))
+        config.use_v2_model_runner = True
+        assert "extract_hidden_states" in str(compat.inert_reason(config))
+
+    def test_those_that_save_nothing_when_they_draft_less(self) -> None:
+        """On V2 only some stop early."""
+
+        def config(method: str, modules: bool = False) -> Any:
+            speculative = SimpleNamespace(method=method, use_multi_module_mtp=lambda: modules)
+            return SimpleNamespace(speculative_config=speculative)
+
+        assert all(compat.saves_drafting(config(method), v2=True) for method in ("eagle", "eagle3", "mtp"))
+        assert not compat.saves_drafting(config("mtp", modules=True), v2=True)
+        assert not compat.saves_drafting(config("draft_model"), v2=True)
+        assert compat.saves_drafting(config("draft_model"), v2=False)
 
 
 class TestCaptureSchedule:
@@ -160,6 +196,20 @@ class TestSchedulerClass:
     def test_off_gives_vllms_own_class(self, model: Path, patched: None) -> None:
         """Even where the patches are on."""
         assert build_config(model).scheduler_config.get_scheduler_cls() is Scheduler
+
+    def test_settings_that_go_bad_later_do_not_stop_the_engine(
+        self, model: Path, patched: None, log: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The entry point has looked at them, but a second engine of the process may find others."""
+        monkeypatch.setenv("ADAPTK", "on")
+        monkeypatch.setenv("ADAPTK_BUDGET", "much")
+        config = build_config(model)
+        assert config.speculative_config.num_speculative_tokens_per_batch_size is None
+        assert config.scheduler_config.get_scheduler_cls() is Scheduler
+        assert log.having("ADAPTK_BUDGET='much' is refused")
+        monkeypatch.setenv("ADAPTK_STRICT", "1")
+        with pytest.raises(SettingsError, match="ADAPTK_BUDGET"):
+            config.scheduler_config.get_scheduler_cls()
 
     def test_a_function_is_refused_and_its_scheduler_left_static(
         self, model: Path, patched: None, log: Lines, monkeypatch: pytest.MonkeyPatch

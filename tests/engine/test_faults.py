@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from adaptk.vllm_plugin import adaptive, capture
+from adaptk.vllm_plugin.log import logger
 from tests.engine.conftest import Lines
-from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
+from tests.engine.driver import Policy, Worker, build_config, build_scheduler, cycling, make_request
 
 
 class InjectedError(Exception):
@@ -96,6 +98,53 @@ def test_the_faulty_step_itself_gets_vllms_k(model: Path, monkeypatch: pytest.Mo
     break_controller_choose(scheduler, monkeypatch)
     scheduler.add_request(make_request("a", 5, 60))
     assert Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule == 7
+
+
+@pytest.mark.parametrize("answer", [np.int64(3), np.uint8(3), True])
+def test_whole_numbers_of_any_kind_become_pythons(model: Path, answer: Any) -> None:
+    """vLLM sends K to other processes: nothing but a plain int reaches it."""
+    scheduler = build_scheduler(adaptive(Scheduler, controller=Policy(lambda _: answer)), build_config(model))
+    scheduler.add_request(make_request("a", 5, 60))
+    k = Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule
+    assert (k, type(k)) == (int(answer), int)
+
+
+@pytest.mark.parametrize("answer", [3.0, 3.7, float("nan"), None, "3"])
+def test_no_whole_number_is_a_fault(model: Path, answer: Any) -> None:
+    """Nothing is rounded or guessed."""
+    scheduler = build_scheduler(adaptive(Scheduler, controller=Policy(lambda _: answer)), build_config(model))
+    scheduler.add_request(make_request("a", 5, 60))
+    assert Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule == 7
+    assert "choosing K" in scheduler.adaptk.reason
+
+
+class UnshowableError(Exception):
+    def __repr__(self) -> str:
+        raise InjectedError
+
+
+@pytest.mark.parametrize("broken", ["error", "log"])
+def test_a_fault_that_cannot_be_told_is_a_fault_all_the_same(
+    model: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Neither an error without a text nor a log that fails reaches the engine."""
+
+    def raising(*_: Any, **__: Any) -> Any:
+        raise UnshowableError if broken == "error" else InjectedError
+
+    class Writer:
+        close = staticmethod(fail)
+
+    scheduler = build_scheduler(adaptive(Scheduler, controller=cycling((1,))), build_config(model))
+    monkeypatch.setattr(scheduler.adaptk.controller, "choose", raising)
+    if broken == "log":
+        for name in ("error", "exception"):
+            monkeypatch.setattr(logger, name, fail)
+    scheduler.adaptk.writer = Writer()
+    scheduler.add_request(make_request("a", 5, 60))
+    assert Worker(scheduler, 0, asynchronous=False).schedule().num_spec_tokens_to_schedule == 7
+    assert not scheduler.adaptk.active
+    assert "choosing K" in scheduler.adaptk.reason
 
 
 @pytest.mark.parametrize("method", ["_update_after_schedule", "update_from_output"])

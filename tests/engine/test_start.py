@@ -13,7 +13,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.trace import TraceWriter
 from adaptk.vllm_plugin import adaptive, capture, compat
-from adaptk.vllm_plugin.start import StartError
+from adaptk.vllm_plugin.start import StartError, _key
+from adaptk.vllm_plugin.steering import _takes
 from tests.engine.conftest import Lines
 from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
 
@@ -45,6 +46,12 @@ class TestClass:
         cls = adaptive(AsyncScheduler)
         assert adaptive(cls) is cls
         assert issubclass(cls, AsyncScheduler)
+
+    def test_a_controller_for_an_adaptive_class_is_used(self, model: Path) -> None:
+        """It takes the place of the one that the class would have built or had."""
+        policy = cycling((1,))
+        for cls in (adaptive(Scheduler), adaptive(Scheduler, controller=cycling((3,)))):
+            assert build_scheduler(adaptive(cls, controller=policy), build_config(model)).adaptk.controller is policy
 
     @pytest.mark.parametrize("wrong", [None, "Scheduler", lambda: None, dict])
     def test_anything_else_is_refused(self, wrong: Any) -> None:
@@ -174,7 +181,7 @@ class TestInert:
         ("settings", "reason"),
         [
             ({"table": "absent.json"}, "absent.json"),
-            ({"arms": (0, 9)}, "ADAPTK_ARMS has 9"),
+            ({"arms": (0, 9)}, "ADAPTK_ARMS: arms holds 9, k_max is 7"),
             ({"min_k": 8}, "min_k is 8"),
             ({"trace": "no/such/folder/trace.jsonl"}, "trace.jsonl"),
         ],
@@ -187,6 +194,47 @@ class TestInert:
         strict = Settings(mode="on", strict=True, **settings)
         with pytest.raises(StartError, match="adaptk cannot start"):
             build_scheduler(adaptive(Scheduler, settings=strict), config)
+
+    def test_a_drafter_that_takes_one_k_only(self, model: Path, log: Lines) -> None:
+        """Another K would kill the worker."""
+        config = build_config(model)
+        config.speculative_config.method = "suffix"
+        self.check(build_scheduler(adaptive(Scheduler), config), log, "the drafter suffix", "WARNING")
+
+    def test_strict_refuses_what_adaptk_is_not_for(self, model: Path) -> None:
+        """Raise instead of standing down: also where nothing is wrong with the settings."""
+        config = build_config(model)
+        config.parallel_config.data_parallel_size = 2
+        with pytest.raises(StartError, match="data_parallel_size"):
+            build_scheduler(adaptive(Scheduler, settings=Settings(mode="on", strict=True)), config)
+
+    def test_whatever_else_fails(self, model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A configuration that adaptk cannot read is no reason for vLLM not to start."""
+
+        def fail(*_: Any) -> Any:
+            raise AttributeError("no such field")
+
+        for name in ("dummy_limit", "inert_reason"):
+            with monkeypatch.context() as patch:
+                patch.setattr(compat, name, fail)
+                scheduler = build_scheduler(adaptive(Scheduler), build_config(model))
+            self.check(scheduler, log, "no such field", "ERROR")
+            log.lines.clear()
+
+    def test_strict_without_init_is_logged(self, model: Path, log: Lines) -> None:
+        """Such an object starts within a step, where an error would stop the engine."""
+        settings = Settings(mode="on", strict=True, arms=(0, 9))
+        plain = build_scheduler(Scheduler, build_config(model))
+        scheduler = object.__new__(adaptive(Scheduler, settings=settings))
+        scheduler.__dict__.update(plain.__dict__)
+        self.check(scheduler, log, "ADAPTK_ARMS", "ERROR")
+
+    def test_shutdown_starts_nothing(self, model: Path) -> None:
+        """An object that never took a step has nothing to close."""
+        scheduler = object.__new__(adaptive(Scheduler))
+        scheduler.__dict__.update(build_scheduler(Scheduler, build_config(model)).__dict__)
+        scheduler.shutdown()
+        assert "adaptk" not in scheduler.__dict__
 
     def test_full_graphs_of_runner_v1_have_a_price(
         self, model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
@@ -228,6 +276,20 @@ class TestArms:
         scheduler = build_scheduler(adaptive(Scheduler), config)
         assert scheduler.adaptk.controller.arms == (2, 5)
 
+    @pytest.mark.parametrize(("graphs", "arms"), [(True, (2, 5)), (False, (0, 1, 2, 3, 5, 7))])
+    def test_a_measured_table_does_not_hide_the_schedule(
+        self, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: bool, arms: tuple[int, ...]
+    ) -> None:
+        """What the operator named, and vLLM captured, can be played whatever the table measured."""
+        rows = [{"batch": b, "k": k, "itl_ms": 10.0 + k, "context": None, "n": 9} for b in (1, 16) for k in (0, 1, 3)]
+        path = tmp_path / "table.json"
+        GoodputTable.from_rows(rows, [0.8, 0.7, 0.6]).save(path)
+        config = build_config(model, schedule=[[1, 8, 5], [9, 16, 2]])
+        if graphs:
+            with_graphs(monkeypatch, v2=True)
+        cls = adaptive(Scheduler, settings=Settings(mode="on", table=str(path)))
+        assert build_scheduler(cls, config).adaptk.controller.arms == arms
+
     def test_without_graphs_the_schedule_limits_nothing(self, model: Path) -> None:
         """On CPU every K runs the same code."""
         scheduler = build_scheduler(adaptive(Scheduler), build_config(model, schedule=[[1, 8, 3], [9, 16, 0]]))
@@ -250,17 +312,18 @@ class TestRunnerV2:
             worker.update()
         assert [r.draft_k for r in policy.records] == [None, 0, 3]
 
-    def test_drafters_that_ignore_k_pay_the_maximum(self, model: Path, log: Lines) -> None:
-        """There a smaller K saves verification only, and adaptk says so."""
+    def test_drafters_that_ignore_k_cost_the_same_in_every_step(self, model: Path, log: Lines) -> None:
+        """The time is wholly that of the K verified; a smaller one saves verification only, and adaptk says so."""
         policy = cycling((0, 3))
         scheduler = build_scheduler(adaptive(Scheduler, controller=policy), build_config(model))
         del scheduler.__dict__["adaptk"]
         scheduler.use_v2_model_runner = True
         worker = Worker(scheduler, 0, asynchronous=False)
         scheduler.add_request(make_request("a", 5, 60))
-        worker.schedule()
-        worker.update()
-        assert policy.records[0].draft_k == 7
+        for _ in range(3):
+            worker.schedule()
+            worker.update()
+        assert [r.draft_k for r in policy.records] == [None, 0, 3]
         assert log.having("a smaller K saves verification only")
 
     def test_v2_has_no_dummies_near_the_length_limit(self) -> None:
@@ -271,6 +334,22 @@ class TestRunnerV2:
         )
         assert compat.dummy_limit(config, v2=True) is None
         assert compat.dummy_limit(config, v2=False) == 92
+
+
+def test_the_key_of_a_table_is_shown() -> None:
+    """What was measured stands under ``key`` or beside it."""
+    meta = {"name": "bench", "key": {"model": "tiny", "gpu": "none"}, "rows": [1]}
+    assert _key(meta) == "name=bench, model=tiny, gpu=none"
+    assert _key({"key": "tiny/none"}) == "key=tiny/none"
+    assert _key({}) == "no meta"
+
+
+def test_decodes_are_told_to_who_can_take_them_by_name() -> None:
+    """A stand-in for a Controller may know nothing of them."""
+    assert _takes(Controller(None, k_max=3).choose, "decodes")
+    assert _takes(lambda batch_size, **hints: 0, "decodes")
+    assert not _takes(lambda batch_size, context_tokens=None: 0, "decodes")
+    assert not _takes(lambda batch_size, context_tokens, decodes, /: 0, "decodes")
 
 
 def test_settings_of_later_versions_are_named(model: Path, log: Lines) -> None:
