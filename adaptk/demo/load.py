@@ -84,7 +84,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(copies=3, copy_tokens=180, chat_tokens=128, longest_rollout=240)
-QUICK = Size(copies=2, copy_tokens=185, chat_tokens=96, longest_rollout=140)
+QUICK = Size(copies=2, copy_tokens=185, chat_tokens=96, longest_rollout=110)
 TOKENS_PER_SENTENCE = 18
 
 
