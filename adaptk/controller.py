@@ -87,7 +87,7 @@ class Controller:
             "times_refused": 0,
             "drafter_dead": 0,
         }
-        prior = StepTimePrior(table, self.arms, self.arms[-1] if k_max is None else k_max)
+        prior = StepTimePrior(table, self.arms)
         self._acceptance = AcceptancePosterior(self.arms[-1], table.acceptance if table is not None else None)
         self._latency = LatencyPosterior(prior)
         self._prefill = PrefillCost(prior)

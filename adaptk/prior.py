@@ -13,7 +13,7 @@ _KEPT_ROWS = 4096
 
 
 class StepTimePrior:
-    """Log step time per batch size and arm, and the K that the user had.
+    """Log step time per batch size and arm.
 
     Parameters
     ----------
@@ -21,17 +21,13 @@ class StepTimePrior:
         Seed table, or ``None``.
     arms
         Arms in rising order.
-    k_max
-        Drafts per request that the engine makes without any table.
     """
 
-    def __init__(self, table: GoodputTable | None, arms: Sequence[int], k_max: int) -> None:
+    def __init__(self, table: GoodputTable | None, arms: Sequence[int]) -> None:
         self.table = table
         self.arms = tuple(arms)
         self.timed = table is not None and table.has_times
-        self._k_max = k_max
         self._rows: dict[tuple[int, int], list[float]] = {}
-        self._static: dict[int, int] = {}
         self._has_contexts = self.timed and table is not None and any(r.context is not None for r in table.rows)
 
     def row(self, batch: int, context: float | None) -> list[float]:
@@ -46,21 +42,6 @@ class StepTimePrior:
                 self._rows.clear()
             row = self._rows[key] = self._compute(batch, None if bucket < 0 else math.expm1(bucket / 8.0))
         return row
-
-    def static_arm(self, batch: int) -> int:
-        """Index of the arm nearest to the K that the user had at this batch size."""
-        index = self._static.get(batch)
-        if index is None:
-            if len(self._static) >= _KEPT_ROWS:
-                self._static.clear()
-            index = self._static[batch] = self._nearest(self.static_k(batch))
-        return index
-
-    def static_k(self, batch: int) -> int:
-        """The K that the table prescribes, or the engine's own where there is no table."""
-        if self.table is None:
-            return self._k_max
-        return self.table.best_k(batch, arms=self.arms if self.timed else None)
 
     def known(self, k: int) -> bool:
         """Whether the table has times for this arm."""

@@ -18,7 +18,7 @@ SCHEDULE = GoodputTable.from_schedule([[1, 64, 3], [65, 256, 0]])
 def watched(seed: int, table: GoodputTable, factor: float, a: float, steps: int) -> list[ArmBelief]:
     """Beliefs at batch 16 after ``steps`` steps of K=3 there: ``factor`` of the table's time, acceptance ``a``."""
     acceptance = AcceptancePosterior(3, table.acceptance)
-    latency = LatencyPosterior(StepTimePrior(table, ARMS, 3))
+    latency = LatencyPosterior(StepTimePrior(table, ARMS))
     rng, ms = np.random.default_rng(seed), 8.0 + 0.02 * 16 * 4
     for _ in range(steps):
         accepted = np.cumprod(rng.random((16, 3)) < a, axis=1).sum(axis=1).tolist()
@@ -60,7 +60,7 @@ def test_they_hold_the_believed_value_and_shrink_with_evidence() -> None:
 
 def test_an_interval_of_a_step_time_holds_ninety_percent_of_a_log_normal() -> None:
     """From 1.645 standard deviations below to as many above."""
-    acceptance, latency = AcceptancePosterior(3, [0.9]), LatencyPosterior(StepTimePrior(TABLE, ARMS, 3))
+    acceptance, latency = AcceptancePosterior(3, [0.9]), LatencyPosterior(StepTimePrior(TABLE, ARMS))
     deviation = np.sqrt(np.diag(latency.covariance(16, acceptance.widths(ARMS))))
     for i, b in enumerate(arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1, 2])):
         assert b.itl_low is not None
@@ -82,7 +82,7 @@ def test_the_figures_belong_together() -> None:
 
 
 def test_barred_arms_are_never_best() -> None:
-    acceptance, latency = AcceptancePosterior(3, [0.9]), LatencyPosterior(StepTimePrior(TABLE, ARMS, 3))
+    acceptance, latency = AcceptancePosterior(3, [0.9]), LatencyPosterior(StepTimePrior(TABLE, ARMS))
     beliefs = arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1])
     assert beliefs[2].p_best == 0.0
     assert beliefs[0].p_best + beliefs[1].p_best == pytest.approx(1.0)
@@ -104,7 +104,7 @@ def test_after_the_first_times_a_schedule_has_them_too() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    acceptance, latency = AcceptancePosterior(3, [0.7]), LatencyPosterior(StepTimePrior(TABLE, ARMS, 3))
+    acceptance, latency = AcceptancePosterior(3, [0.7]), LatencyPosterior(StepTimePrior(TABLE, ARMS))
     before = acceptance.snapshot(), latency.snapshot()
     first = arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1, 2])
     assert arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1, 2]) == first

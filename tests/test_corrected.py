@@ -22,7 +22,7 @@ TABLE = GoodputTable.from_rows(
 
 
 def latency_of(table: GoodputTable | None) -> LatencyPosterior:
-    return LatencyPosterior(StepTimePrior(table, ARMS, 3))
+    return LatencyPosterior(StepTimePrior(table, ARMS))
 
 
 def test_with_nothing_observed_it_is_the_seed() -> None:
@@ -75,7 +75,7 @@ def test_with_neither_table_nor_times_there_is_none() -> None:
 
 
 def test_an_engine_without_drafts_has_a_table_too() -> None:
-    latency = LatencyPosterior(StepTimePrior(None, (0,), 0))
+    latency = LatencyPosterior(StepTimePrior(None, (0,)))
     for _ in range(6):
         latency.add(0, 16, 0.0, 12.0, None)
     table = corrected_table(None, AcceptancePosterior(0), latency, None)

@@ -19,7 +19,7 @@ arm_sets = st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True).map
 
 def correlations(level: float = LEVEL) -> np.ndarray:
     """Shape (NODES, arms, NODES, arms)."""
-    cov = covariance(StepTimePrior(TABLE, (0, 1, 3), 3), level)
+    cov = covariance(StepTimePrior(TABLE, (0, 1, 3)), level)
     deviation = np.sqrt(np.diag(cov))
     return (cov / np.outer(deviation, deviation)).reshape(NODES, 3, NODES, 3)
 
@@ -52,7 +52,7 @@ def test_a_single_arm_is_at_any_width_itself() -> None:
 
 @pytest.mark.parametrize("table", [TABLE, None], ids=["timed", "untimed"])
 def test_the_covariance_is_symmetric_and_positive_definite(table: GoodputTable | None) -> None:
-    cov = covariance(StepTimePrior(table, ARMS, 7), LEVEL)
+    cov = covariance(StepTimePrior(table, ARMS), LEVEL)
     assert cov.shape == (NODES * 4, NODES * 4)
     assert np.array_equal(cov, cov.T)
     assert np.linalg.eigvalsh(cov)[0] >= 0.99 * CELL**2
@@ -66,14 +66,14 @@ def test_nearer_batches_and_arms_hang_together_more() -> None:
 
 
 def test_a_larger_level_adds_the_same_to_all_cells() -> None:
-    prior = StepTimePrior(TABLE, (0, 1, 3), 3)
+    prior = StepTimePrior(TABLE, (0, 1, 3))
     assert covariance(prior, 0.5) - covariance(prior, 0.3) == pytest.approx(0.5**2 - 0.3**2)
 
 
 def test_an_arm_that_the_table_lacks_is_less_sure() -> None:
-    lacking = covariance(StepTimePrior(TABLE, (0, 1, 3, 7), 7), LEVEL)
+    lacking = covariance(StepTimePrior(TABLE, (0, 1, 3, 7)), LEVEL)
     rows = rows_of({b: {k: 5.0 + k for k in ARMS} for b in (1, 512)})
-    full = covariance(StepTimePrior(GoodputTable.from_rows(rows), ARMS, 7), LEVEL)
+    full = covariance(StepTimePrior(GoodputTable.from_rows(rows), ARMS), LEVEL)
     wider = (np.diag(lacking) - np.diag(full)).reshape(NODES, 4)
     assert wider[:, :3] == pytest.approx(0.0)
     assert np.all(wider[:, 3] > 0.01)

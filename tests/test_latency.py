@@ -20,7 +20,7 @@ FULL = [float(k) for k in ARMS]
 
 
 def fresh(arms: tuple[int, ...] = ARMS, table: GoodputTable | None = TABLE) -> LatencyPosterior:
-    return LatencyPosterior(StepTimePrior(table, arms, arms[-1]))
+    return LatencyPosterior(StepTimePrior(table, arms))
 
 
 def table_ms(batch: int, k: int) -> float:
@@ -50,7 +50,7 @@ def noisy(rng: np.random.Generator, factor: float, n: int, noise: float = 0.03) 
 class TestConditioning:
     def test_bookings_equal_the_closed_form(self) -> None:
         """Four observations at nodes and between them, at arms and between them, against one Gaussian conditioning."""
-        posterior, prior = fresh((0, 1, 3)), StepTimePrior(TABLE, ARMS, 3)
+        posterior, prior = fresh((0, 1, 3)), StepTimePrior(TABLE, ARMS)
         cov = covariance(prior, LEVEL)
         design, noise, seen = [], [], []
         for batch, arm, width, y in ((16, 2, 3.0, 0.05), (16, 0, 0.0, -0.02), (100, 1, 0.6, 0.03), (5, 2, 2.2, 0.04)):

@@ -15,7 +15,7 @@ BASE_MS = 14.0
 
 
 def fresh(table: GoodputTable | None = TABLE) -> PrefillCost:
-    return PrefillCost(StepTimePrior(table, (0, 1, 3), 3))
+    return PrefillCost(StepTimePrior(table, (0, 1, 3)))
 
 
 def mixed(

@@ -26,7 +26,7 @@ def best_arm(prior: StepTimePrior, batch: int) -> int:
 
 def test_with_times_it_is_the_logarithm_of_the_table() -> None:
     table = GoodputTable.from_rows(rows_of({1: {0: 5.0, 3: 8.0}, 64: {0: 9.0, 3: 20.0}}))
-    prior = StepTimePrior(table, (0, 1, 3), 3)
+    prior = StepTimePrior(table, (0, 1, 3))
     assert prior.row(64, None) == pytest.approx([math.log(ms) for ms in (9.0, 9.0 + 11.0 / 3.0, 20.0)])
     assert prior.known(3)
     assert not prior.known(1)
@@ -39,10 +39,9 @@ def test_the_schedule_is_best_at_the_start(
 ) -> None:
     """Whatever acceptance the table brings; at the edges of each tier and in its middle."""
     arms = sorted({*others, *(k for _, _, k in schedule)})
-    prior = StepTimePrior(GoodputTable.from_schedule(schedule, acceptance), arms, arms[-1])
+    prior = StepTimePrior(GoodputTable.from_schedule(schedule, acceptance), arms)
     for first, last, k in schedule:
         for batch in (first, (first + last) // 2, last):
-            assert prior.static_k(batch) == k
             assert best_arm(prior, batch) == k
 
 
@@ -50,55 +49,51 @@ def test_the_schedule_is_best_at_the_start(
 @given(schedules(), arm_sets)
 def test_a_k_that_is_no_arm_is_moved_to_the_nearest(schedule: list[list[int]], arms: list[int]) -> None:
     assume(len(arms) > 1)
-    prior = StepTimePrior(GoodputTable.from_schedule(schedule), arms, arms[-1])
+    prior = StepTimePrior(GoodputTable.from_schedule(schedule), arms)
     for first, _, k in schedule:
-        static = prior.arms[prior.static_arm(first)]
-        assert abs(static - k) == min(abs(arm - k) for arm in arms)
-        assert best_arm(prior, first) == static
+        assert abs(best_arm(prior, first) - k) == min(abs(arm - k) for arm in arms)
 
 
 def test_between_tiers_of_neighbouring_arms_the_step_time_has_no_cliff() -> None:
     """At the edge every arm changes by no more than 2 %; from K=3 straight to K=0 it must change by more."""
     neighbours = GoodputTable.from_schedule([[1, 64, 3], [65, 128, 1], [129, 512, 0]])
-    prior = StepTimePrior(neighbours, (0, 1, 3), 3)
+    prior = StepTimePrior(neighbours, (0, 1, 3))
     for batch in (64, 128):
         assert np.abs(np.subtract(prior.row(batch + 1, None), prior.row(batch, None))).max() < 0.02
-    far = StepTimePrior(GoodputTable.from_schedule([[1, 64, 3], [65, 512, 0]]), (0, 1, 3), 3)
+    far = StepTimePrior(GoodputTable.from_schedule([[1, 64, 3], [65, 512, 0]]), (0, 1, 3))
     assert np.abs(np.subtract(far.row(65, None), far.row(64, None))).max() > 0.1
 
 
 def test_inside_a_tier_the_step_time_has_no_cliff() -> None:
-    prior = StepTimePrior(GoodputTable.from_schedule([[1, 64, 3], [65, 128, 1], [129, 512, 0]]), (0, 1, 3), 3)
+    prior = StepTimePrior(GoodputTable.from_schedule([[1, 64, 3], [65, 128, 1], [129, 512, 0]]), (0, 1, 3))
     steps = [np.subtract(b, a) for a, b in pairwise(prior.row(n, None) for n in range(32, 513))]
     assert np.abs(steps).max() < 0.02
 
 
 def test_neighbouring_ranges_of_one_k_are_one_tier() -> None:
-    parts = StepTimePrior(GoodputTable.from_schedule([[1, 10, 3], [11, 20, 3], [21, 40, 1]]), (0, 1, 3), 3)
-    whole = StepTimePrior(GoodputTable.from_schedule([[1, 20, 3], [21, 40, 1]]), (0, 1, 3), 3)
+    parts = StepTimePrior(GoodputTable.from_schedule([[1, 10, 3], [11, 20, 3], [21, 40, 1]]), (0, 1, 3))
+    whole = StepTimePrior(GoodputTable.from_schedule([[1, 20, 3], [21, 40, 1]]), (0, 1, 3))
     for batch in (1, 10, 11, 20, 21, 40, 100):
         assert parts.row(batch, None) == whole.row(batch, None)
 
 
 def test_a_context_matters_only_where_the_table_has_contexts() -> None:
     rows = rows_of({8: {0: 10.0, 3: 12.0}}, context=100) + rows_of({8: {0: 20.0, 3: 24.0}}, context=10_000)
-    with_contexts = StepTimePrior(GoodputTable.from_rows(rows), (0, 3), 3)
+    with_contexts = StepTimePrior(GoodputTable.from_rows(rows), (0, 3))
     assert with_contexts.row(8, 100_000.0) == pytest.approx([math.log(20.0), math.log(24.0)])
     assert with_contexts.row(8, 50.0) == pytest.approx([math.log(10.0), math.log(12.0)])
-    without = StepTimePrior(GoodputTable.from_rows(rows_of({8: {0: 10.0, 3: 12.0}})), (0, 3), 3)
+    without = StepTimePrior(GoodputTable.from_rows(rows_of({8: {0: 10.0, 3: 12.0}})), (0, 3))
     assert without.row(8, 100_000.0) == without.row(8, None)
 
 
 def test_contexts_are_answered_to_within_the_step_of_their_buckets() -> None:
     rows = rows_of({8: {0: 10.0}}, context=0) + rows_of({8: {0: 110.0}}, context=10_000)
-    prior = StepTimePrior(GoodputTable.from_rows(rows), (0,), 0)
+    prior = StepTimePrior(GoodputTable.from_rows(rows), (0,))
     for context in (100.0, 1_000.0, 5_000.0):
         assert math.exp(prior.row(8, context)[0]) == pytest.approx(10.0 + context / 100.0, rel=0.07)
 
 
-def test_without_a_table_the_users_k_is_the_engines_own() -> None:
-    prior = StepTimePrior(None, (0, 1, 3), 5)
+def test_without_a_table_more_drafts_take_longer() -> None:
+    prior = StepTimePrior(None, (0, 1, 3))
     assert not prior.timed
-    assert prior.static_k(64) == 5
-    assert prior.arms[prior.static_arm(64)] == 3
     assert prior.row(64, None) == sorted(prior.row(64, None))

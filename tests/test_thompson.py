@@ -22,7 +22,7 @@ def posteriors(
     """A table whose steps take ``draft_share`` longer for each draft."""
     grid = {b: {k: 10.0 * (1.0 + draft_share * k) for k in arms} for b in (1, 64, 1024)}
     table = GoodputTable.from_rows(rows_of(grid), [acceptance])
-    return AcceptancePosterior(arms[-1], [acceptance]), LatencyPosterior(StepTimePrior(table, arms, arms[-1]))
+    return AcceptancePosterior(arms[-1], [acceptance]), LatencyPosterior(StepTimePrior(table, arms))
 
 
 @pytest.mark.parametrize("draft_share", [0.3, 0.6, 0.9])
