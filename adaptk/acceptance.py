@@ -17,9 +17,8 @@ from adaptk.table import DEFAULT_ACCEPTANCE
 
 Array = npt.NDArray[np.float64]
 
-SEED_WEIGHT = (
-    16.0  # pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch
-)
+# Pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch.
+SEED_WEIGHT = 16.0
 UNKNOWN_WEIGHT = 4.0
 MEMORY_TRIALS = 3000.0
 MEMORY_STEPS = 300.0
@@ -111,8 +110,7 @@ class AcceptancePosterior:
     def long_run(self, arms: Sequence[int]) -> tuple[list[float], list[float]]:
         """Acceptance per position, shape ``(k_max,)``, and ``widths``, with the drafter's supply of the long run."""
         steady = self.supply.steady
-        rows = zip(self.alpha, self.beta, steady, strict=True)
-        return [a / (a + b) * supplied for a, b, supplied in rows], _widths(steady, arms)
+        return self._accepted(steady), _widths(steady, arms)
 
     def draws(self, arms: Sequence[int], n: int, rng: np.random.Generator) -> Array:
         """``n`` joint draws of the acceptance length, shape ``(n, arms)``; the arms share the draws of their prefix."""
@@ -133,8 +131,7 @@ class AcceptancePosterior:
 
     def means(self) -> list[float]:
         """Conditional acceptance per position, supply included, shape ``(k_max,)``."""
-        rows = zip(self.alpha, self.beta, self.supply.means(), strict=True)
-        return [a / (a + b) * supplied for a, b, supplied in rows]
+        return self._accepted(self.supply.means())
 
     @property
     def drafted_share(self) -> float:
@@ -191,6 +188,9 @@ class AcceptancePosterior:
         self._recent.extend((list(s), list(f)) for s, f in data["recent"])
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
         self._absorbed = data["absorbed"]
+
+    def _accepted(self, supply: Sequence[float]) -> list[float]:
+        return [a / (a + b) * supplied for a, b, supplied in zip(self.alpha, self.beta, supply, strict=True)]
 
     def _absorb(self, succeeded: list[int], failed: list[int]) -> bool:
         """Count a step in, and feed the change detector with its surprise, predictive uncertainty included."""

@@ -23,6 +23,7 @@ from adaptk.settings import Settings
 from adaptk.snapshot import check_shape, fingerprint, random_state, set_random_state
 from adaptk.step import LARGEST_COUNT, StepRecord
 from adaptk.table import GoodputTable
+from adaptk.thompson import worth_ms
 
 SNAPSHOT_VERSION = 1
 SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # a step's time is taken to lie between
@@ -316,7 +317,7 @@ class Controller:
             return
         lengths = self._acceptance.lengths(self.arms)
         times = self._latency.log_times(decodes, self._acceptance.widths(self.arms), self._load.context)
-        planner.ledger.spend(elapsed - math.exp(times[planner.arm]) * lengths[arm] / lengths[planner.arm])
+        planner.ledger.spend(elapsed - worth_ms(lengths, times, arm, planner.arm))
 
     def _forget_visit(self) -> None:
         """The visit was broken off: its last step is not to end another one."""

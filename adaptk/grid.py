@@ -51,6 +51,11 @@ def between(arms: Sequence[int], width: float) -> tuple[int, float]:
     return low, min(1.0, max(0.0, share))
 
 
+def interpolate(values: Sequence[float], low: int, share: float) -> float:
+    """The value at a place that ``between`` gave."""
+    return values[low] if share == 0.0 else values[low] * (1.0 - share) + values[low + 1] * share
+
+
 def covariance(prior: StepTimePrior, level: float) -> Array:
     """Covariance of the table's log error over the nodes, shape ``(NODES * arms, NODES * arms)``, node-major."""
     arms = np.array(prior.arms, dtype=np.float64)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adaptk.grid import LEVEL, LEVEL_UNKNOWN, NODES, between, covariance, node
+from adaptk.grid import LEVEL, LEVEL_UNKNOWN, NODES, between, covariance, interpolate, node
 from adaptk.prior import StepTimePrior
 from adaptk.samples import Samples
 
@@ -75,11 +75,7 @@ class LatencyPosterior:
         ``arm`` is the index of the arm that was asked for, ``width`` the drafts per request really verified.
         """
         row = self.prior.row(batch, context)
-        if width == self.arms[arm]:
-            expected = row[arm]
-        else:
-            low, share = between(self.arms, width)
-            expected = row[low] if share == 0.0 else row[low] * (1.0 - share) + row[low + 1] * share
+        expected = row[arm] if width == self.arms[arm] else interpolate(row, *between(self.arms, width))
         y = math.log(elapsed_ms) - expected
         log_batch = math.log(batch)
         # A step for which the drafter had nothing costs what K=0 costs; it must not stand beside drafting ones.
@@ -140,11 +136,7 @@ class LatencyPosterior:
         left, right = node(math.log(batch))
         lower, upper = self._rows[left], self._rows[left + 1]
         full = [p + (1.0 - right) * a + right * b for p, a, b in zip(row, lower, upper, strict=True)]
-        times = []
-        for i, k in enumerate(self.arms):
-            low, share = (i, 0.0) if widths[i] > k - 0.02 else between(self.arms, widths[i])
-            times.append(full[low] if share == 0.0 else full[low] * (1.0 - share) + full[low + 1] * share)
-        return times
+        return [interpolate(full, *self._place(i, width)) for i, width in enumerate(widths)]
 
     def covariance(self, batch: int, widths: Sequence[float]) -> Array:
         """Covariance of ``log_times``, shape ``(arms, arms)``."""
@@ -152,7 +144,7 @@ class LatencyPosterior:
         left, right = node(math.log(batch))
         design = np.zeros((n, 2 * n))
         for i, width in enumerate(widths):
-            low, share = (i, 0.0) if width > self.arms[i] - 0.02 else between(self.arms, width)
+            low, share = self._place(i, width)
             for arm, by_arm in ((low, 1.0 - share), (min(low + 1, n - 1), share)):
                 design[i, arm] += by_arm * (1.0 - right)
                 design[i, n + arm] += by_arm * right
@@ -183,6 +175,10 @@ class LatencyPosterior:
         self._group.load(data["group"])
         self._dry.load(data["dry"])
         self._slow.load(data["slow"])
+
+    def _place(self, arm: int, width: float) -> tuple[int, float]:
+        """Where an arm stands that verifies ``width`` drafts per request: at itself unless drafts are missing."""
+        return (arm, 0.0) if width > self.arms[arm] - 0.02 else between(self.arms, width)
 
     def _design(self, group: Samples) -> tuple[Indices, Array]:
         """The state's entries that a group saw and their shares."""

@@ -110,7 +110,7 @@ class Planner:
 
     def best(self, batch: int, context: float | None) -> tuple[int, Reason]:
         """The planned arm; the running one is held while no other promises more than the margin."""
-        plan = self._plan.get(batch) or self._make_plan(batch, context)
+        plan = self._planned(batch, context)
         if plan.winner != self.arm:
             if self.arm in plan.allowed and plan.scores[plan.winner] < plan.scores[self.arm] + MARGIN:
                 return self.arm, Reason.HOLD

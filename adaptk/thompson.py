@@ -28,8 +28,12 @@ class Outlook(NamedTuple):
         ``pessimism`` standard deviations are added to the arm's log step time.
         """
         late = math.sqrt(max(0.0, float(self.covariance[arm, arm]))) * pessimism
-        worth = math.exp(self.log_times[base]) * self.lengths[arm] / self.lengths[base]
-        return max(0.0, math.exp(self.log_times[arm] + late) - worth)
+        return max(0.0, math.exp(self.log_times[arm] + late) - worth_ms(self.lengths, self.log_times, arm, base))
+
+
+def worth_ms(lengths: Sequence[float], log_times: Sequence[float], arm: int, base: int) -> float:
+    """Milliseconds that ``base`` would take for the tokens of one step of ``arm``."""
+    return math.exp(log_times[base]) * lengths[arm] / lengths[base]
 
 
 def outlook(acceptance: AcceptancePosterior, latency: LatencyPosterior, batch: int, context: float | None) -> Outlook:

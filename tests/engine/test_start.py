@@ -297,10 +297,9 @@ class TestArms:
 
 
 class TestRunnerV2:
-    def test_drafts_paid_in_an_interval_are_the_previous_decisions(self, model: Path) -> None:
-        """V2 hands its output out before it drafts."""
-        config = build_config(model)
-        config.speculative_config.method = "eagle"
+    @staticmethod
+    def paid_for(config: Any) -> list[int | None]:
+        """The drafts that each of three intervals paid for, by the records, under K = 0, 3, 0."""
         policy = cycling((0, 3))
         scheduler = build_scheduler(adaptive(Scheduler, controller=policy), config)
         del scheduler.__dict__["adaptk"]
@@ -310,20 +309,17 @@ class TestRunnerV2:
         for _ in range(3):
             worker.schedule()
             worker.update()
-        assert [r.draft_k for r in policy.records] == [None, 0, 3]
+        return [r.draft_k for r in policy.records]
+
+    def test_drafts_paid_in_an_interval_are_the_previous_decisions(self, model: Path) -> None:
+        """V2 hands its output out before it drafts."""
+        config = build_config(model)
+        config.speculative_config.method = "eagle"
+        assert self.paid_for(config) == [None, 0, 3]
 
     def test_drafters_that_ignore_k_cost_the_same_in_every_step(self, model: Path, log: Lines) -> None:
         """The time is wholly that of the K verified; a smaller one saves verification only, and adaptk says so."""
-        policy = cycling((0, 3))
-        scheduler = build_scheduler(adaptive(Scheduler, controller=policy), build_config(model))
-        del scheduler.__dict__["adaptk"]
-        scheduler.use_v2_model_runner = True
-        worker = Worker(scheduler, 0, asynchronous=False)
-        scheduler.add_request(make_request("a", 5, 60))
-        for _ in range(3):
-            worker.schedule()
-            worker.update()
-        assert [r.draft_k for r in policy.records] == [None, 0, 3]
+        assert self.paid_for(build_config(model)) == [None, 0, 3]
         assert log.having("a smaller K saves verification only")
 
     def test_v2_has_no_dummies_near_the_length_limit(self) -> None:
