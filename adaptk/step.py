@@ -46,6 +46,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         Tokens per request that counted, shape ``(requests,)``; drafts accepted beyond a stop do not.
     t_ms
         Clock reading at the end of the step, milliseconds.
+    requests
+        A number for each request, the same in every step, shape ``(requests,)``; lets a recorded trace be replayed
+        request by request. The controller does not look at it.
 
     Raises
     ------
@@ -72,6 +75,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     verified: int | None = None
     emitted: Sequence[int] | None = None
     t_ms: float | None = None
+    requests: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         drafted, accepted, emitted = self.drafted, self.accepted, self.emitted
@@ -86,6 +90,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
                 and (not drafted or max(drafted) < LARGEST_COUNT)
                 and (emitted is None or (type(emitted) is list and len(emitted) == len(drafted)))
                 and (not emitted or (type(sum(emitted)) is int and min(emitted) >= 0))
+                and self.requests is None  # only traces have them, which are not written at each step's expense
                 and type(self.elapsed_ms) is float
                 and (self.device_ms is None or type(self.device_ms) is float)
                 and (self.t_ms is None or type(self.t_ms) is float)
@@ -109,11 +114,13 @@ _COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "decodes", "verified")
 
 def _refuse(record: StepRecord) -> None:
     """Say what is wrong with a record, if anything is."""
-    drafted, accepted, emitted = record.drafted, record.accepted, record.emitted
+    drafted, accepted, emitted, numbers = record.drafted, record.accepted, record.emitted, record.requests
     if len(drafted) != len(accepted):
         raise ValueError(f"accepted has {len(accepted)} entries, drafted {len(drafted)}: give one per request")
-    if emitted is not None and len(emitted) != len(drafted):
-        raise ValueError(f"emitted has {len(emitted)} entries, drafted {len(drafted)}: give one per request")
+    for name in ("emitted", "requests"):
+        values = getattr(record, name)
+        if values is not None and len(values) != len(drafted):
+            raise ValueError(f"{name} has {len(values)} entries, drafted {len(drafted)}: give one per request")
     for name in _COUNTS:
         value = getattr(record, name)
         if (value is not None or name in _REQUIRED) and not _is_count(value):
@@ -122,10 +129,10 @@ def _refuse(record: StepRecord) -> None:
         value = getattr(record, name)
         if value is not None and type(value) is not float and not _is_time(value):
             raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
-    for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted)):
+    for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
         if values is not None and not _whole(values):
             raise ValueError(f"{name} is {values!r}: give a whole number per request")
-    for name, values in (("accepted", accepted), ("emitted", emitted)):
+    for name, values in (("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
         if values is not None and len(values) > 0 and not 0 <= min(values) <= max(values) < LARGEST_COUNT:
             raise ValueError(f"{name} is {values!r}: give numbers from 0 to 10**12")
     if any(map(gt, accepted, drafted)):
@@ -137,7 +144,7 @@ def _refuse(record: StepRecord) -> None:
 
 def _make_plain(record: StepRecord) -> None:
     """Turn arrays, tuples and NumPy's numbers into lists and Python's own, which neither overflow nor refuse JSON."""
-    for name in ("drafted", "accepted", "emitted"):
+    for name in ("drafted", "accepted", "emitted", "requests"):
         values = getattr(record, name)
         if values is not None:
             msgspec.structs.force_setattr(record, name, [int(value) for value in values])

@@ -61,6 +61,7 @@ def step_records(draw: st.DrawFn) -> StepRecord:
         decodes=draw(st.none() | st.integers(0, len(drafted))),
         verified=draw(st.none() | st.integers(0, 100)),
         emitted=draw(st.none() | st.lists(ks, min_size=len(drafted), max_size=len(drafted))),
+        requests=draw(st.none() | st.lists(st.integers(0, 10**9), min_size=len(drafted), max_size=len(drafted))),
         t_ms=draw(times),
     )
 

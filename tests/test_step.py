@@ -16,7 +16,7 @@ GOOD: dict[str, Any] = {"batch_size": 2, "elapsed_ms": 9.0, "k": 3, "drafted": [
 
 def test_optional_fields_are_unknown_by_default() -> None:
     step = StepRecord(**GOOD)
-    optional = ("context_tokens", "device_ms", "draft_k", "decodes", "verified", "emitted", "t_ms")
+    optional = ("context_tokens", "device_ms", "draft_k", "decodes", "verified", "emitted", "t_ms", "requests")
     assert {getattr(step, name) for name in optional} == {None}
     assert step.prefill_tokens == 0
 
@@ -59,6 +59,8 @@ def test_absurd_counts_are_refused(change: dict[str, Any]) -> None:
         {"drafted": [0, 0], "accepted": [0, 0], "emitted": [1, 1]},
         {"emitted": [0, 5], "decodes": 1, "verified": 4, "draft_k": 0, "context_tokens": 0, "prefill_tokens": 512},
         {"batch_size": np.int32(2), "k": np.int8(3)},
+        {"requests": [7, 3]},
+        {"requests": (np.int64(7), 3)},
     ],
 )
 def test_accepts(change: dict[str, Any]) -> None:
@@ -71,6 +73,9 @@ def test_accepts(change: dict[str, Any]) -> None:
     [
         ({"accepted": [2]}, "accepted has 1 entries, drafted 2"),
         ({"emitted": [1, 2, 3]}, "emitted has 3 entries, drafted 2"),
+        ({"requests": [1]}, "requests has 1 entries, drafted 2"),
+        ({"requests": [1, -1]}, r"requests is \[1, -1\]"),
+        ({"requests": ["a", "b"]}, r"requests is \['a', 'b'\]"),
         ({"accepted": [2, 2]}, "accepted 2 of 1 drafted"),
         ({"accepted": [-1, 0]}, r"accepted is \[-1, 0\]"),
         ({"drafted": [-1, 1], "accepted": [-1, 1]}, r"accepted is \[-1, 1\]"),

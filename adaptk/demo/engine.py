@@ -126,6 +126,7 @@ class LocalEngine:
         """Run ``phase`` under ``policy``; its wall times are those of the engine's whole step."""
         if self._scheduler is not None:
             self._scheduler.adaptk.controller = policy
+            self._scheduler.adaptk.collector.numbered = True  # at a cost that all policies share
         prompts = deque((self._tokens(request), request) for request in phase.requests)
         texts: dict[str, list[int]] = {}
         steps: list[Step] = []

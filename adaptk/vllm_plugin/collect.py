@@ -59,6 +59,9 @@ class Collector:
         self._prefilling: set[str] = set()
         self._dummies: set[str] = set()  # requests whose next drafts are dummies
         self._finished_above = compat.finished_above()
+        self.numbered = False  # whether records say which request is which, for a trace
+        self._numbers: dict[str, int] = {}  # of the requests that have not finished
+        self._next_number = 0
 
     def schedule(self, output: Any, requests: Mapping[str, Any], entered: float) -> Step:
         """Describe the step that ``output`` schedules, before the scheduler counts its tokens as computed."""
@@ -208,7 +211,19 @@ class Collector:
             verified=verified,
             emitted=emitted,
             t_ms=step.finished * 1000.0,
+            requests=self._number(step, result) if self.numbered else None,
         )
+
+    def _number(self, step: Step, result: Any) -> list[int]:
+        """The numbers of the step's requests, in the order of its drafts."""
+        numbers = self._numbers
+        for rid in step.output.finished_req_ids:
+            numbers.pop(rid, None)
+        ids = list(result.req_ids if step.index is None else step.output.num_scheduled_tokens)
+        for rid in ids:
+            if rid not in numbers:
+                numbers[rid], self._next_number = self._next_number, self._next_number + 1
+        return [numbers[rid] for rid in ids]
 
 
 def lost(step: Step) -> StepRecord:

@@ -73,6 +73,8 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
     notes = compat.price_notes(config, v2)
     arms = tuple(getattr(controller, "arms", ()))
     steering.writer = _writer(config, settings, arms, key)
+    if steering.collector is not None:
+        steering.collector.numbered = steering.writer is not None
     _announce(config, settings, arms, key, v2)
     for note in notes:
         logger.warning("adaptk: %s", note)

@@ -121,6 +121,51 @@ def test_every_record_meets_its_own_choice(model: Path, asynchronous: bool, dept
     assert all(len(r.drafted) == r.batch_size for r in policy.records)
 
 
+class NumberedLoad(Load):
+    """Checks after every step that each request's row stands under its number."""
+
+    def __init__(self, scheduler: Any, policy: Policy, seed: int, *, asynchronous: bool, depth: int) -> None:
+        super().__init__(scheduler, seed, asynchronous=asynchronous, depth=depth)
+        scheduler.adaptk.collector.numbered = True
+        self.policy = policy
+        self.number_of: dict[str, int] = {}
+        self.seen = 0
+
+    def update(self) -> None:
+        step = self.worker.in_flight[0]
+        counted = {r: n for r, n in step.accepted.items() if r in self.scheduler.requests and self.usable(step, r)}
+        super().update()
+        if not step.output.total_num_scheduled_tokens:
+            return
+        record = self.policy.records[-1]
+        assert len(set(record.requests)) == len(record.requests) == record.batch_size
+        numbers = dict(self.scheduler.adaptk.collector._numbers)
+        for rid, accepted in counted.items():
+            assert self.number_of.setdefault(rid, numbers[rid]) == numbers[rid]
+            assert record.accepted[record.requests.index(numbers[rid])] == accepted
+            self.seen += 1
+
+
+@pytest.mark.parametrize(("asynchronous", "depth"), [(False, 1), (True, 3)])
+def test_a_request_keeps_its_number_in_a_trace(model: Path, asynchronous: bool, depth: int) -> None:
+    """What the worker accepted of each request stands under that request's number, and no two share one."""
+    policy = cycling(ARMS)
+    config = build_config(model, max_model_len=512, asynchronous=asynchronous)
+    cls = adaptive(AsyncScheduler if asynchronous else Scheduler, controller=policy)
+    scheduler = build_scheduler(cls, config, num_blocks=24, v2=False if asynchronous else None)
+    load = NumberedLoad(scheduler, policy, 7, asynchronous=asynchronous, depth=depth)
+    for _ in range(250):
+        load.step()
+    assert load.seen > 100
+    assert len(set(load.number_of.values())) == len(load.number_of) > 20
+
+
+def test_no_trace_no_numbers(model: Path) -> None:
+    policy = cycling(ARMS)
+    run(model, policy, 1, asynchronous=False, depth=1, steps=20)
+    assert {record.requests for record in policy.records} == {None}
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_k_is_obeyed(model: Path, asynchronous: bool) -> None:
     """The width that a request verifies never exceeds the K of the step that drafted it, and mostly equals it."""

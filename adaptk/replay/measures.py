@@ -1,0 +1,128 @@
+"""What a run was worth: efficiency, regret, switches, recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptk.replay.policies.base import Policy
+from adaptk.replay.simulator import Run
+
+Array = NDArray[np.float64]
+
+NEVER = 10**6
+"""Steps of a recovery that did not happen."""
+
+
+def best_rate(run: Run) -> Array:
+    """Expected goodput of the best arm at each step, tokens per request and ms, shape ``(steps,)``."""
+    arms = list(run.arms)
+    length, itl = run.length[:, arms], run.itl[:, arms]
+    rates: Array = np.divide(length, itl, out=np.zeros_like(itl), where=itl > 0)
+    return np.asarray(rates.max(axis=1))
+
+
+def rate_of(run: Run, ks: NDArray[np.int64] | int) -> Array:
+    """Expected goodput of ``ks`` at each step, tokens per request and ms, shape ``(steps,)``."""
+    at = np.arange(len(run.k))
+    itl = run.itl[at, ks]
+    rates: Array = np.divide(run.length[at, ks], itl, out=np.zeros(len(at)), where=itl > 0)
+    return rates
+
+
+def expected_length(run: Run) -> Array:
+    """Expected acceptance length of what was played at each step, shape ``(steps,)``."""
+    return np.asarray(run.length_now[np.arange(len(run.k)), run.k])
+
+
+def efficiency(run: Run, reference: Array, start: int = 0, end: int | None = None) -> float:
+    """Time that goodput ``reference`` would have needed for the expected tokens of each step, over the time expected.
+
+    1 for a policy that has that goodput at every step; above 1 for a better one. NaN where no request decoded. Steps
+    are weighed by what they were worth, so that a policy gains nothing from lingering where all are fast.
+    """
+    at = slice(start, end)
+    steps = np.flatnonzero(reference[at] > 0) + start
+    if len(steps) == 0:
+        return float("nan")
+    needed = expected_length(run)[steps] / reference[steps]
+    taken = run.itl[steps, run.k[steps]] + run.compiled[steps]
+    return float(needed.sum() / taken.sum())
+
+
+def regret_ms(run: Run) -> Array:
+    """Expected milliseconds lost against the best arm at each step, shape ``(steps,)``."""
+    at, best = np.arange(len(run.k)), best_rate(run)
+    needed = np.divide(expected_length(run), best, out=np.zeros(len(at)), where=best > 0)
+    return np.where(best > 0, run.itl[at, run.k] + run.compiled - needed, 0.0)
+
+
+def share(run: Run, ks: Sequence[int], start: int = 0, end: int | None = None) -> float:
+    """Share of the steps at one of ``ks``."""
+    return float(np.mean(np.isin(run.k[start:end], list(ks))))
+
+
+def switches(run: Run, start: int = 0, end: int | None = None) -> int:
+    """Changes of K."""
+    return int(np.sum(np.diff(run.k[start:end]) != 0))
+
+
+def lasting_switches(run: Run, start: int = 0, end: int | None = None, visit: int = 8) -> int:
+    """Changes of K from step ``start`` on, leaving out excursions of at most ``visit`` steps that return."""
+    last = len(run.k) if end is None else end
+    edges = [0, *(np.flatnonzero(np.diff(run.k)) + 1).tolist(), len(run.k)]
+    stays = [(int(run.k[a]), a, b - a) for a, b in pairwise(edges) if b > a]
+    kept: list[tuple[int, int]] = []
+    for i, (k, at, length) in enumerate(stays):
+        returns = bool(kept) and i + 1 < len(stays) and stays[i + 1][0] == kept[-1][0]
+        if not (length <= visit and returns) and (not kept or kept[-1][0] != k):
+            kept.append((k, at))
+    return sum(start < at < last for _, at in kept[1:])
+
+
+def first(run: Run, ks: Sequence[int], start: int, hold: int = 10) -> int:
+    """Steps after ``start`` until one of ``ks`` is played ``hold`` times in a row; ``NEVER`` where it is not."""
+    good = np.isin(run.k[start:], list(ks))
+    if len(good) < hold:
+        return NEVER
+    held = np.flatnonzero(np.convolve(good, np.ones(hold), "valid") >= hold - 0.5)
+    return int(held[0]) if len(held) else NEVER
+
+
+def recovery(run: Run, change: int, good: float = 0.98, window: int = 20) -> int:
+    """Steps after ``change`` until the next ``window`` steps reach ``good`` of the best; ``NEVER`` where none do."""
+    at, best = np.arange(len(run.k)), best_rate(run)
+    needed = np.divide(expected_length(run), best, out=np.zeros(len(at)), where=best > 0)
+    ratio = np.divide(needed, run.itl[at, run.k], out=np.ones(len(at)), where=best > 0)[change:]
+    if len(ratio) < window:
+        return NEVER
+    held = np.flatnonzero(np.convolve(ratio, np.full(window, 1.0 / window), "valid") >= good)
+    return int(held[0]) if len(held) else NEVER
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run with the policy as it ended and the references that it is judged by: what checks of scenarios ask.
+
+    ``table_k`` is the K that the static table would have played at each step.
+    """
+
+    run: Run
+    policy: Policy
+    table_k: NDArray[np.int64]
+
+    def of_oracle(self, start: int = 0, end: int | None = None) -> float:
+        """Efficiency against the best arm of each step."""
+        return efficiency(self.run, best_rate(self.run), start, end)
+
+    def of_table(self, start: int = 0, end: int | None = None) -> float:
+        """Efficiency against the static table."""
+        return efficiency(self.run, rate_of(self.run, self.table_k), start, end)
+
+    def of_fixed(self, k: int, start: int = 0, end: int | None = None) -> float:
+        """Efficiency against a fixed K."""
+        return efficiency(self.run, rate_of(self.run, k), start, end)
