@@ -35,11 +35,16 @@ class TraceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A trace in memory; ``skipped`` counts the unreadable lines that a lenient reader passed over."""
+    """A trace in memory.
+
+    ``skipped`` counts the unreadable lines that a lenient reader passed over; ``lines`` has the line of the file that
+    each row stands on, shape ``(rows,)``, the header being line 1.
+    """
 
     header: dict[str, Any]
     rows: list[TraceRow]
     skipped: int = 0
+    lines: list[int] = []
 
 
 def header_line(fields: Mapping[str, Any]) -> bytes:
@@ -75,8 +80,11 @@ def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
         If the file or its header cannot be read, or, unless ``lenient``, a row.
     """
     reader = _Reader(path, lenient)
-    rows = list(reader)
-    return Trace(reader.header, rows, reader.skipped)
+    rows, lines = [], []
+    for row in reader:
+        rows.append(row)
+        lines.append(reader.line)
+    return Trace(reader.header, rows, reader.skipped, lines)
 
 
 def iter_trace(path: str | os.PathLike[str], lenient: bool = False) -> Iterator[TraceRow]:
@@ -88,6 +96,7 @@ class _Reader:
     def __init__(self, path: str | os.PathLike[str], lenient: bool) -> None:
         self.path = Path(path)
         self.skipped = 0
+        self.line = 1  # of the row last given
         self._lenient = lenient
         self._decode = msgspec.json.Decoder(TraceRow).decode
         with self._open() as file:
@@ -98,13 +107,16 @@ class _Reader:
             file.readline(_MAX_LINE)
             for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=2):
                 try:
-                    yield self._row(line)
+                    row = self._row(line)
                 except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                     if not self._lenient:
                         cut = "is cut off" if not line.endswith(b"\n") else f"is no row of a trace ({error})"
                         remedy = "remove the line, or read leniently to skip and count it"
                         raise TraceError(f"{self.path}, line {number}: {cut}: {remedy}") from None
                     self.skipped += 1
+                    continue
+                self.line = number
+                yield row
 
     def _open(self) -> BinaryIO:
         try:

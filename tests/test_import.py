@@ -12,7 +12,7 @@ import pytest
 import adaptk
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("vllm", "torch", "scipy", "matplotlib", "rich", "prometheus_client", "transformers")
+HEAVY = ("vllm", "torch", "scipy", "matplotlib", "rich", "prometheus_client", "transformers", "numba", "joblib")
 CONTRACT = {"Controller", "GoodputTable", "StepRecord", "Settings", "ArmBelief", "Decision", "__version__"}
 
 

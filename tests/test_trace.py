@@ -357,7 +357,7 @@ class TestReader:
         with pytest.raises(TraceError, match=r"line 3: is no row of a trace .*: remove the line, or read leniently"):
             read_trace(path)
         trace = read_trace(path, lenient=True)
-        assert (len(trace.rows), trace.skipped) == (2, 1)
+        assert (len(trace.rows), trace.skipped, trace.lines) == (2, 1, [2, 4])
 
     @pytest.mark.parametrize("cut", [1, 20, len(ROW) - 3])
     def test_a_cut_off_last_line(self, path: Path, cut: int) -> None:

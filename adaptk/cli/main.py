@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from adaptk._version import __version__
-from adaptk.cli import demo
+from adaptk.cli import demo, replay
 
-COMMANDS = (demo,)
+COMMANDS = (demo, replay)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit status."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser().parse_args(given, argparse.Namespace(argv=given))
     status: int = arguments.run(arguments)
     return status
 

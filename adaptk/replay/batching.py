@@ -22,9 +22,7 @@ def drop(slots: Any, live: int, i: int) -> None:
 
 
 @njit(cache=True)
-def script_step(
-    k: int, slots: Any, state: Any, conf: Any, real: Any, script: Any, chances: Any, mix: Any
-) -> None:
+def script_step(k: int, slots: Any, state: Any, conf: Any, real: Any, script: Any, chances: Any, mix: Any) -> None:
     """Make the batch what the script says for this step."""
     step = state[State.STEP]
     if step >= script.shape[1]:

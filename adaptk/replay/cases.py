@@ -56,7 +56,7 @@ def CASES() -> tuple[Scenario, ...]:  # noqa: N802  # the constant that it would
 def _profile(batch: int, best: int) -> Scenario:
     return case(
         f"P32374-{batch}",
-        f"the table is right and nothing changes at batch {batch}: K={best} stays",
+        f"the table is right, nothing changes: K={best} stays at {batch}",
         script(1000, batch),
         [mostly((best,), 0.85)],
     )
@@ -65,7 +65,7 @@ def _profile(batch: int, best: int) -> Scenario:
 def _tier_edge() -> Scenario:
     return case(
         "C01",
-        "a schedule has 3 up to batch 64 and 1 above; the batch alternates between 64 and 65, where 1 is right",
+        "batch alternates 64, 65 at the edge of a schedule's tiers",
         script(400, lambda s: 64 + s % 2),
         [few_switches(4, 50), near_fixed(1, 0.97)],
         table=GoodputTable.from_schedule([[1, 64, 3], [65, 128, 1], [129, 512, 0]]),
@@ -76,7 +76,7 @@ def _tier_edge() -> Scenario:
 def _joining_prefill() -> Scenario:
     return case(
         "C02",
-        "a schedule has 2 up to 4 requests and 0 above; every third step a prefill chunk joins 4 decodes",
+        "a prefill joins every third step and crosses a tier's edge",
         script(400, 4, joining=lambda s: (1, 512) if s % 3 == 0 else (0, 0)),
         [
             Check("K does not leave and return at three prefill chunks in a row", _no_flipping),
@@ -98,7 +98,7 @@ def _prefill_time() -> Scenario:
     surface = replace(whole.stretched(level=10.0 / whole.itl_ms(32, 3)), prefill_ms=90.0 / 2048, mixed_ms=0.0)
     return case(
         "C03",
-        "batch 32, 10 ms at K=3; every seventh step carries 2,048 prompt tokens and takes 100 ms",
+        "every seventh step carries 2,048 prompt tokens; batch 32",
         script(300, 32, joining=lambda s: (1, 2048) if s % 7 == 0 else (0, 0)),
         [mostly((3,), 0.97), time_believed(32, 3, 10.0)],
         surface=surface,
@@ -113,7 +113,7 @@ SLOW_MS = 1525.0
 def _slow_boot() -> Scenario:
     return case(
         "C04-boot",
-        "batch 8: the first 12 steps after the engine's start take 1.5 s",
+        "the first 12 steps after the start take 1.5 s; batch 8",
         script(400, 8, extra_ms=np.where(np.arange(400) < 12, SLOW_MS, 0.0)),
         [mostly((3,), 0.9, 150), _none_barred(8)],
     )
@@ -122,7 +122,7 @@ def _slow_boot() -> Scenario:
 def _slow_shapes() -> Scenario:
     return case(
         "C04-shape",
-        "batch 8: the first 2 steps of every new shape take 1.5 s",
+        "the first 2 steps of every new shape take 1.5 s; batch 8",
         script(400, 8),
         [mostly((3,), 0.9, 150), _none_barred(8)],
         compilation=Compilation(SLOW_MS, 2),
@@ -154,7 +154,7 @@ def _growing_context() -> tuple[Scenario, ...]:
     def grows(name: str, how: str, table: GoodputTable) -> Scenario:
         return case(
             name,
-            f"batch 100: the context grows from 400 to 8,000 tokens at step 500, which makes 3 better than 0; {how}",
+            f"context 400 to 8,000 turns K=0 to 3; {how}",
             script(1000, 100, context=lambda s: 400 if s < 500 else 8000),
             [mostly((0,), 0.95, 0, 500), reaches((3,), 500, within=150), few_lasting(3), few_switches(14)],
             text=drafter([0.7]),
@@ -165,8 +165,8 @@ def _growing_context() -> tuple[Scenario, ...]:
         )
 
     return (
-        grows("C12a-context", "the table knows contexts", whole),
-        grows("C12a-flat", "the table knows the short one", short),
+        grows("C12a-context", "the table has contexts", whole),
+        grows("C12a-flat", "the table has one", short),
     )
 
 
@@ -178,7 +178,7 @@ def _rollouts() -> Scenario:
     refills = (length, 2 * length)
     return case(
         "C13",
-        "three rollouts drain from batch 256 to 1; acceptance falls from one to the next, 0.75, 0.6, 0.48",
+        "rollouts drain from 256 to 1 and refill, accepting less",
         script(3 * length, 3 * drain, kind=lambda s: s // length),
         [near_oracle(1.0 / 1.05), *(reaches((0,), refill, within=5, hold=3) for refill in refills)],
         text=drafter([0.75], [0.6], [0.48]),
@@ -194,7 +194,7 @@ def _arms() -> Scenario:
 
     return case(
         "C21",
-        "a schedule of 0, 1 and 3; the batch rises from 1 to 256 and falls again",
+        "a schedule of 0, 1 and 3: no other K may be played",
         script(steps, lambda s: 1 + round(255 * min(s, steps - s) / (steps / 2))),
         [Check("only 0, 1 and 3 are played, exploring included", only_arms)],
         table=GoodputTable.from_schedule([[1, 16, 3], [17, 64, 1], [65, 512, 0]]),
@@ -217,7 +217,7 @@ def _preemptions() -> Scenario:
 
     return case(
         "C24",
-        "64 requests and a full KV cache: every 200 steps 5 are preempted and return with 4,096 tokens, 80 ms, not 12",
+        "a full KV cache: preempted requests come back with prefills",
         script(
             1000,
             lambda s: 63 if tight(s) else 64,
@@ -247,7 +247,7 @@ def _turns(name: str, accepted: float, best: int) -> Scenario:
         right_there += [mostly((0,), 0.9, jump, jump + 300) for jump in jumps]
     return case(
         name,
-        f"batches 4 and 256 take turns every 300 steps; {accepted} is accepted, which makes K={best} best at 256",
+        f"batches 4 and 256 alternate; {accepted} accepted, K={best} best at 256",
         script(1500, lambda s: 256 if s // 300 % 2 else 4),
         [*right_there, Check("within 2% of the best 20 steps after each return to batch 4", quick)],
         text=drafter([accepted]),

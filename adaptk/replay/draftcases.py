@@ -29,8 +29,8 @@ from adaptk.table import GoodputTable
 def draft_cases() -> tuple[Scenario, ...]:
     """All of them."""
     return (
-        _credit("C05-async", "results known a step late", Engine(delay=1)),
-        _credit("C05-v2", "results known and drafts timed a step late", Engine(delay=1, runner=2)),
+        _credit("C05-async", "known a step late", Engine(delay=1)),
+        _credit("C05-v2", "a step late on runner V2", Engine(delay=1, runner=2)),
         _off_and_on(),
         _climb(),
         _transitions(),
@@ -56,7 +56,7 @@ def _credit(name: str, how: str, engine: Engine) -> Scenario:
 
     return case(
         name,
-        f"K alternates between 5 and 0 with the batch, {how}: acceptance must be learnt from what was really drafted",
+        f"best K alternates 5, 0 with the batch, {how}",
         script(steps, lambda s: 4 if small[s] else 256),
         [share(5, True), share(0, False), acceptance_believed([0.75] * 5, 0.1)],
         text=drafter([0.75]),
@@ -69,7 +69,7 @@ def _credit(name: str, how: str, engine: Engine) -> Scenario:
 def _off_and_on() -> Scenario:
     return case(
         "C08",
-        "batch 8: acceptance 0.05, where K=0 is right, becomes 0.85 at step 300",
+        "acceptance 0.05, where K=0 is right, jumps to 0.85",
         script(600, 8, kind=lambda s: int(s >= 300)),
         [reaches((3, 5), 300, within=100), near_fixed(0, 0.98, 0, 300)],
         text=drafter([0.05], [0.85]),
@@ -83,7 +83,7 @@ def _climb() -> Scenario:
     table = GoodputTable.from_rows(rows, acceptance=[0.2, 0.05])
     return case(
         "C10",
-        "the table says K=1, but drafts are cheap and 0.95 of them are accepted at every position up to 7",
+        "the table says K=1, but drafts are cheap and K=7 is best",
         script(400, 8),
         [reaches((7,), 0, within=300)],
         text=drafter([0.95]),
@@ -97,7 +97,7 @@ def _transitions() -> Scenario:
     starts = range(0, 1800, 300)
     return case(
         "C14",
-        "batch 8: acceptance alternates between 0.35 and 0.9 every 300 steps",
+        "acceptance alternates 0.35, 0.9 every 300 steps; batch 8",
         script(1800, 8, kind=lambda s: s // 300 % 2),
         [near_oracle(0.95), *(few_lasting(2, start, start + 300) for start in starts)],
         text=drafter([0.35], [0.9]),
@@ -111,7 +111,7 @@ def _deep() -> Scenario:
     table = GoodputTable.from_rows(rows, acceptance=[0.8])
     return case(
         "C15",
-        "batch 4, nothing changes, and the largest K is best by a sixth: it must not be lost",
+        "nothing changes, the largest K is best: it must stay",
         script(3000, 4),
         [near_fixed(7, 0.98)],
         text=drafter([0.8]),
@@ -131,7 +131,7 @@ def _few_drafts() -> Scenario:
     lookup = drafter([0.8], [0.8], supply=np.array([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0] * 7]))
     return case(
         "C19",
-        "n-gram lookup: of 16 requests 12 have no draft and 4 have one, whatever K is; 0.8 of those are accepted",
+        "n-gram lookup: 12 of 16 requests have no draft at all",
         script(600, 16, others=lambda s: 12, other_kind=1),
         [near_oracle(0.97), acceptance_believed([0.8], 0.08)],
         text=lookup,
@@ -143,7 +143,7 @@ def _few_drafts() -> Scenario:
 def _dead() -> Scenario:
     return case(
         "C26",
-        "batch 8: from step 500 on nothing is accepted any more",
+        "the drafter dies: nothing is accepted from step 500 on",
         script(1500, 8, kind=lambda s: int(s >= 500)),
         [reaches((0,), 500, within=30, hold=3), near_fixed(0, 0.99, 530), counted("drafter_dead", 1)],
         text=drafter([0.8], [0.0]),
@@ -155,7 +155,7 @@ def _thinning() -> Scenario:
     supply = np.array([[1.0, 1.0, 11 / 95, 1.0, 1.0, 1.0, 1.0]])
     return case(
         "C27",
-        "the drafter returns 2 drafts for most requests and 5 for some; all of them are accepted",
+        "the drafter returns 2 drafts, seldom 5; all are accepted",
         script(600, 8),
         [near_oracle(0.97, 100), acceptance_believed([1.0] * 5, 0.03)],
         text=drafter([1.0], supply=supply),
@@ -169,7 +169,7 @@ def _bad_tenant(requests: int) -> Scenario:
     who = "one request" if requests == 1 else f"{requests} requests"
     return case(
         f"C29-{requests}",
-        f"batch 32 at acceptance 0.8: of {who} nothing is accepted from step 200 to 499",
+        f"of {who} in 32 nothing is accepted, steps 200-499",
         script(800, 32, others=lambda s: requests if 200 <= s < 500 else 0, other_kind=1),
         [kept, near_oracle(0.97, 550)],
         text=drafter([0.8], [0.0]),

@@ -34,8 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         and its time in proportion, so that nobody gains by lingering where all are fast.
     oracle_ratio
         Time that the oracle would have needed for the expected tokens of each step, over the time expected of the
-        policy, compilation included; prompt tokens are in neither. 1 is perfect. For an engine without drafter: its
-        goodput over the oracle's.
+        policy, prompt tokens in neither. 1 is perfect. Where shapes must be compiled, that counts, as far as it is more
+        than in the oracle's own run. For an engine without drafter: its goodput over the oracle's.
     table_ratio
         The same against the static table, or against the largest K where there is no table. Above 1: better.
     switches_per_1000
@@ -56,7 +56,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     steps, tokens, time_ms
         Length of the run.
     latency_ms
-        Mean over finished requests of the time since arrival per token of the answer; ``None`` for scripted loads.
+        Mean over finished requests of the time since arrival per token of the answer, milliseconds; ``None`` where
+        requests do not arrive by the clock.
     """
 
     scenario: str
@@ -109,8 +110,9 @@ class Bench:
         alone = name == NO_DRAFTER
         setup = self.setup._replace(arms=(0,)) if alone else self.setup
         world = replace(self.world, surface=self.world.surface.without_drafter()) if alone else self.world
-        policy = entry(name).make(setup, self.oracle)
-        run = simulate(world, policy, record=record)
+        own = self.scenario.own_policies.get(name)
+        policy = own(setup) if own is not None else entry(name).make(setup, self.oracle)
+        run = simulate(world, policy, record=record, arms=setup.arms)
         return Evaluated(self._row(name, run, policy, world), run, policy)
 
     def table_k(self, run: Run) -> NDArray[np.int64]:
@@ -130,7 +132,7 @@ class Bench:
             failed, below, regret, lost = ["made for engines with a drafter"], 0.0, 0.0, 0.0
         else:
             judged = Judged(run, policy, self.table_k(run))
-            by_oracle, by_table = judged.of_oracle(), judged.of_table()
+            by_oracle, by_table = self._relative(judged)
             failed = [check.what for check in self.scenario.checks if not check.holds(judged)]
             by_step = measures.regret_ms(run)
             regret, lost = float(by_step.sum()), float(by_step[run.exploring].sum())
@@ -159,6 +161,16 @@ class Bench:
             time_ms=float(run.clock[-1]),
             latency_ms=_latency(world, run),
         )
+
+    def _relative(self, judged: Judged) -> tuple[float, float]:
+        """Efficiency against oracle and table, over what these have against themselves: below 1 if they compile."""
+        by_oracle, by_table = judged.of_oracle(), judged.of_table()
+        if self.world.compilation.steps:
+            policy = self.static()
+            table = simulate(self.world, policy)
+            by_table /= Judged(table, policy, self.table_k(table)).of_table()
+            by_oracle /= measures.efficiency(self.oracle, measures.best_rate(self.oracle))
+        return by_oracle, by_table
 
     def _tokens_per_s(self, run: Run) -> float:
         if isinstance(self.world.load, Requests):
@@ -190,7 +202,7 @@ def _rate(run: Run) -> float:
 
 
 def _latency(world: World, run: Run) -> float | None:
-    if not isinstance(world.load, Requests):
+    if not isinstance(world.load, Requests) or not world.load.open_loop:
         return None
     done = np.isfinite(run.ended_ms)
     if not done.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from adaptk.replay.policies.adaptive import Adaptive
@@ -50,7 +50,7 @@ def _ablations() -> dict[str, Entry]:
         for how, draws in (("", True), ("-greedy", False)):
             for bound, ledger in (("", True), ("-unbounded", False)):
                 only = f"learns {learnt[1:]} only; " if learnt else ""
-                rule = "Thompson draws" if draws else "argmax of the means"
+                rule = "Thompson draws" if draws else "argmax"
                 about = f"adaptk, {only}{rule}, {'1 % budget' if ledger else 'no budget'}"
                 entries[f"adaptk{learnt}{how}{bound}"] = Entry(about, _ablation(*parts, draws, ledger))
     entries["adaptk"] = Entry("adaptk as shipped", _of(Adaptive))
@@ -59,9 +59,9 @@ def _ablations() -> dict[str, Entry]:
 
 POLICIES: dict[str, Entry] = {
     **_ablations(),
-    "oracle": Entry("plays the best arm of each step, which it is told (clairvoyant)", _of(Oracle)),
+    "oracle": Entry("clairvoyant: plays the best arm of each step", _of(Oracle)),
     "hindsight": Entry("the best static table for this very load, made afterwards", Hindsight),
-    "table": Entry("vLLM's dynamic speculative decoding with the seed table (P1)", _of(StaticTable)),
+    "table": Entry("vLLM's dynamic speculative decoding, seed table (P1)", _of(StaticTable)),
     "table-other-drafter": Entry(
         "the same, its acceptance measured with another drafter", _of(lambda s: StaticTable.other_drafter(s, "low"))
     ),
@@ -73,12 +73,12 @@ POLICIES: dict[str, Entry] = {
     "turbospec-live": Entry(
         "TurboSpec with its disabled live step times (P2+)", _of(lambda s: TurboSpec(s, live_latency=True))
     ),
-    "manager": Entry("vLLM pull request 38038: live acceptance over all history (P3)", _of(AcceptanceManager)),
+    "manager": Entry("vLLM #38038: live acceptance over all history (P3)", _of(AcceptanceManager)),
     "manager-forget": Entry("the same with forgetting (P3)", _of(lambda s: AcceptanceManager(s, forget=True))),
     "manager-extrapolate": Entry(
         "the same, undrafted positions extrapolated (P3)", _of(lambda s: AcceptanceManager(s, extrapolate=True))
     ),
-    "sglang-ema": Entry("SGLang's adaptive steps: EMA of accepted drafts with hysteresis (P4a)", _of(SglangEma)),
+    "sglang-ema": Entry("SGLang's adaptive steps: EMA with hysteresis (P4a)", _of(SglangEma)),
     "sglang-throughput": Entry("SGLang's throughput-aware policy (P4b)", _of(SglangThroughput)),
     "window-median": Entry("epsilon-greedy on window medians per batch bin (P5a)", _of(EpsilonMedian)),
     "window-mean": Entry("epsilon-greedy on running means with resets (P5b)", _of(EpsilonMean)),
@@ -120,8 +120,10 @@ def entry(name: str) -> Entry:
     return POLICIES[name]
 
 
-def expand(names: Iterable[str], arms: tuple[int, ...]) -> list[str]:
-    """Names in order without repeats; with greedy adaptk beside adaptk, ``all`` and ``fixed`` spelt out.
+def expand(names: Iterable[str], arms: tuple[int, ...], own: Sequence[str] = ()) -> list[str]:
+    """Names in order without repeats; with greedy adaptk beside adaptk, ``usual``, ``all`` and ``fixed`` spelt out.
+
+    ``own`` are policies of the scenario; they belong to the usual ones and to all.
 
     Raises
     ------
@@ -131,8 +133,14 @@ def expand(names: Iterable[str], arms: tuple[int, ...]) -> list[str]:
     fixed = [f"fixed-{k}" for k in arms]
     wanted: list[str] = []
     for name in names:
-        more = {"all": [*POLICIES, *fixed], "fixed": fixed, "usual": [*USUAL, *fixed], "adaptk": ["adaptk", GREEDY]}
+        more = {
+            "all": [*own, *POLICIES, *fixed],
+            "fixed": fixed,
+            "usual": [*own, *USUAL, *fixed],
+            "adaptk": ["adaptk", GREEDY],
+        }
         wanted += more.get(name, [name])
     for name in wanted:
-        entry(name)
+        if name not in own:
+            entry(name)
     return list(dict.fromkeys(wanted))

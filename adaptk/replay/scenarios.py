@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptk.replay.measures import Judged
+from adaptk.replay.policies.base import Policy, Setup
 from adaptk.replay.simulator import World
 from adaptk.replay.workload import Script
 from adaptk.table import GoodputTable
@@ -44,6 +45,8 @@ class Scenario:
         What must hold of a run to pass.
     changes
         Steps at which the world changes, from which recovery is counted.
+    own_policies
+        Policies that only this scenario has, by name: the one that was recorded in a trace.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Scenario:
     arms: tuple[int, ...]
     checks: tuple[Check, ...]
     changes: tuple[int, ...] = ()
+    own_policies: Mapping[str, Callable[[Setup], Policy]] = field(default_factory=dict)
 
 
 def script(

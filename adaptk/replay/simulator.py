@@ -81,6 +81,7 @@ class Run:
     ``length`` and ``itl`` hold the expected acceptance length and step time of every K, shape ``(steps, k_max + 1)``;
     zero in steps without decoding requests. Prompt tokens are not in ``itl``. ``length_now`` is what ``length`` comes
     down to where the policy has let the drafter go cold, ``compiled`` the part of ``elapsed`` that compilation took.
+    ``arms`` are those that the run is judged by.
     """
 
     arms: tuple[int, ...]
@@ -102,11 +103,12 @@ class Run:
     rows: list[TraceRow] = field(default_factory=list)
 
 
-def simulate(world: World, policy: Policy, record: bool = False) -> Run:
+def simulate(world: World, policy: Policy, record: bool = False, arms: tuple[int, ...] | None = None) -> Run:
     """Drive ``policy`` through ``world``.
 
     ``record`` keeps a trace's rows: every step with the decision that it was scheduled with, where the policy gives
-    decisions.
+    decisions. ``arms`` are those that the run is judged by, rising; the policy's own by default, which may be fewer
+    than the scenario offers.
 
     A policy with a method ``foresee(length, itl)`` is told the truth of each step before it chooses: expected
     acceptance length and step time of every K, shape ``(k_max + 1,)``.
@@ -116,14 +118,15 @@ def simulate(world: World, policy: Policy, record: bool = False) -> Run:
     ValueError
         If the policy's arms are beyond the world's surface.
     """
-    k_max = policy.arms[-1]
+    arms = policy.arms if arms is None else arms
+    k_max = max(policy.arms[-1], arms[-1])
     if k_max > world.surface.k_max:
-        raise ValueError(f"arms are {policy.arms}: the surface {world.surface.name} ends at K={world.surface.k_max}")
+        raise ValueError(f"K is up to {k_max}: the surface {world.surface.name} ends at K={world.surface.k_max}")
     arrays = _arrays(world, k_max)
     exploring = np.zeros(world.steps, dtype=bool)
     rows: list[TraceRow] = []
     _drive(world, policy, arrays, exploring, rows if record else None)
-    return _run(policy, arrays, exploring, rows)
+    return _run(arms, arrays, exploring, rows)
 
 
 def _drive(
@@ -134,7 +137,7 @@ def _drive(
     choose, observe, foresee = policy.choose, policy.observe, getattr(policy, "foresee", None)
     learns, explores = getattr(policy, "learns", True) or rows is not None, hasattr(policy, "exploring")
     told = not isinstance(world.load, Script) or bool(np.all(world.load.context >= 0))
-    second = world.engine.runner == 2
+    second, numbered = world.engine.runner == 2, rows is not None and isinstance(world.load, Requests)
     waiting: deque[StepRecord] = deque()
     delay, before, step = world.engine.delay, 0, 0
     advance(-1, *args)
@@ -150,7 +153,7 @@ def _drive(
         advance(k, *args)
         now = state.tolist()
         if learns:
-            drafted, accepted, emitted = buffer[:3, :batch].tolist()
+            drafted, accepted, emitted, numbers = buffer[:, :batch].tolist()
             waiting.append(
                 _record(
                     batch_size=batch,
@@ -164,6 +167,7 @@ def _drive(
                     decodes=decodes,
                     emitted=emitted,
                     t_ms=float(clock[step]),  # not the state's: that has moved on where the engine then idles
+                    requests=numbers if numbered else None,
                 )
             )
             if len(waiting) > delay:
@@ -294,12 +298,12 @@ def _weather(world: World) -> Array:
     return weather
 
 
-def _run(policy: Policy, arrays: _Arrays, exploring: NDArray[np.bool_], rows: list[TraceRow]) -> Run:
+def _run(arms: tuple[int, ...], arrays: _Arrays, exploring: NDArray[np.bool_], rows: list[TraceRow]) -> Run:
     steps = int(arrays.state[State.STEP])
     log = arrays.log[:, :steps]
     whole = log.astype(np.int64)
     return Run(
-        arms=policy.arms,
+        arms=arms,
         k=whole[Log.K],
         batch=whole[Log.BATCH],
         decodes=whole[Log.DECODES],

@@ -86,7 +86,7 @@ def _dense() -> list[Scenario]:
     return [
         _scenario(
             "dense-wave",
-            "a dense model; the batch rises and falls between 2 and 256; the table is right",
+            "a dense model, batch 2 to 256 and back; the table is right",
             _scripted(p.surface, drafter, _wave(2, 256, 3000)),
             p.surface,
             p.acceptance,
@@ -94,7 +94,7 @@ def _dense() -> list[Scenario]:
         ),
         _scenario(
             "moe-hill",
-            "a fine-grained mixture of experts, best K low, high, low over the batch; the table is right",
+            "a mixture of experts: best K low, high, low; right table",
             _scripted(moe.surface, moe_drafter, _wave(1, 512, 4000)),
             moe.surface,
             moe.acceptance,
@@ -102,7 +102,7 @@ def _dense() -> list[Scenario]:
         ),
         _scenario(
             "acceptance-drift",
-            "acceptance goes slowly up and down by a factor of four; batch 24",
+            "acceptance goes slowly up and down fourfold; batch 24",
             _scripted(p.surface, drifting, by_hour),
             p.surface,
             p.acceptance,
@@ -121,7 +121,7 @@ def _wrong_tables() -> list[Scenario]:
     return [
         _scenario(
             "table-x1.5",
-            "drafts cost 1.5 times what the table says; batch between 2 and 256",
+            "drafts cost 1.5 times what the table says; batch 2 to 256",
             _scripted(dearer, drafter, _wave(2, 256, 3000)),
             dearer,
             p.acceptance,
@@ -130,7 +130,7 @@ def _wrong_tables() -> list[Scenario]:
         ),
         _scenario(
             "table-other-drafter",
-            "the table's acceptance is of a far better drafter; batch between 2 and 256",
+            "the table is of a far better drafter; batch 2 to 256",
             _scripted(p.surface, shallow, _wave(2, 256, 3000)),
             p.surface,
             [0.35, 0.3, 0.25],
@@ -153,7 +153,7 @@ def _costs() -> list[Scenario]:
     return [
         _scenario(
             "time-drift",
-            "what drafts cost drifts between 0.8 and 2.2 times the table, and the whole engine; batch 4 to 128",
+            "what drafts cost drifts by 0.8 to 2.2; batch 4 to 128",
             _scripted(p.surface, drafter, _wave(4, 128, 2500), drift=contended),
             p.surface,
             p.acceptance,
@@ -161,7 +161,7 @@ def _costs() -> list[Scenario]:
         ),
         _scenario(
             "padding-cliff",
-            "steps padded to captured graphs and 1.6 times slower above 256 tokens; the table knows of neither",
+            "padded graphs, a cliff at 256 tokens, neither in the table",
             _scripted(cliff, drafter, _wave(24, 256, 3000)),
             cliff,
             p.acceptance,
@@ -170,7 +170,7 @@ def _costs() -> list[Scenario]:
         ),
         _scenario(
             "context-growth",
-            "a 70B model at batch 96 whose context grows from 512 to 24,512 tokens and shrinks again",
+            "a 70B model, context 512 to 24,512 tokens; batch 96",
             _scripted(large.surface, Drafter(profiles(large.acceptance)), lambda rng: grows),
             large.surface,
             large.acceptance,
@@ -185,7 +185,7 @@ def _steep(p: Preset) -> Scenario:
     drafter = Drafter(profiles(p.acceptance, k_max=5))
     return _scenario(
         "steep-first-draft",
-        "no table; the first draft costs four times as much as it should; batch between 2 and 64",
+        "no table, the first draft costs fourfold; batch 2 to 64",
         _scripted(steep, drafter, _wave(2, 64, 3000)),
         steep,
         p.acceptance,
@@ -217,7 +217,7 @@ def _disturbed() -> list[Scenario]:
     made = [
         _scenario(
             f"mixed-{percent}",
-            f"{percent} % of the steps carry prompt tokens, and drafts cost 3 times what the table says; batch 48",
+            f"{percent} % of the steps carry prompts; drafts cost 3x the table",
             _scripted(dearer, drafter, mixed(percent / 100.0)),
             dearer,
             p.acceptance,
@@ -231,7 +231,7 @@ def _disturbed() -> list[Scenario]:
         made.append(
             _scenario(
                 f"contaminated-{percent}",
-                f"{percent} % of the steps take about 2.5 times as long, nobody says why; batch 64 and 12",
+                f"{percent} % of the steps take 2.5 times as long, nobody says why",
                 _scripted(p.surface, drafter, steady, noise=noise),
                 p.surface,
                 p.acceptance,
@@ -244,7 +244,7 @@ def _disturbed() -> list[Scenario]:
         *made,
         _scenario(
             "short-outputs",
-            "answers of 6 tokens on average: drafts behind the end are worth nothing; batch 16",
+            "answers of 6 tokens: drafts behind the end are wasted",
             _scripted(small, accepting, short),
             small,
             [0.9],
@@ -268,7 +268,7 @@ def _training() -> list[Scenario]:
     return [
         _scenario(
             "rl-drain",
-            "rollouts of 256 answers with heavy tails; acceptance falls by 7 % with each update of the weights",
+            "rollouts with heavy tails; acceptance falls 7 % a round",
             drains(fading, 14, Pareto(64, 0.9, most=3072)),
             p.surface,
             [0.75],
@@ -276,7 +276,7 @@ def _training() -> list[Scenario]:
         ),
         _scenario(
             "rl-weights",
-            "shorter rollouts; acceptance falls by 25 % with each update and comes back when the drafter is retrained",
+            "acceptance falls 25 % a round; the drafter is retrained",
             drains(renewed, 16, Pareto(96, 1.1, most=2048)),
             p.surface,
             [0.8],
@@ -303,7 +303,7 @@ def _azure() -> Scenario:
 
     return _scenario(
         "azure-bursts",
-        "an open loop with bursts and lengths as in Azure's 2023 traces, prompts in chunks, a KV limit",
+        "an open loop shaped on Azure's traces, chunks, a KV limit",
         world,
         p.surface,
         EAGLE3,
@@ -322,7 +322,7 @@ def _seed_figures() -> list[Scenario]:
         *(
             _scenario(
                 f"seed-dense-{batch}",
-                f"a dense 100B-class model at batch {batch}, calibrated: fixed K=3 is slower than no drafts",
+                f"dense 100B at batch {batch}, calibrated: K=3 loses to none",
                 steady(dense, batch),
                 dense.surface,
                 dense.acceptance,
@@ -332,7 +332,7 @@ def _seed_figures() -> list[Scenario]:
         ),
         _scenario(
             "seed-moe-24",
-            "a mixture of experts at batch 24, calibrated: best K is 5, which brings next to nothing over 3",
+            "a mixture at batch 24, calibrated: K=5 gains nothing over 3",
             steady(moe, 24),
             moe.surface,
             moe.acceptance,

@@ -1,0 +1,57 @@
+"""What commands show: lines with styles on a terminal, and a progress bar."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from adaptk.demo.progress import Progress
+
+if TYPE_CHECKING:
+    from adaptk.replay.terminal import Line
+
+
+class Ticker:
+    """A progress bar on standard error where that is a terminal; nothing elsewhere."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._progress = Progress() if sys.stderr.isatty() and total else None
+        self._what, self._total = what, total
+
+    def __enter__(self) -> Ticker:
+        if self._progress is not None:
+            self._progress.__enter__()
+            self._progress.begin(self._what, self._total)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(None, None, None)
+
+    def __call__(self, what: str) -> None:
+        """Count one piece as finished."""
+        if self._progress is not None:
+            self._progress.done(what)
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    """Print lines, with styles where there is a terminal and rich; a reader that has gone away is no error."""
+    try:
+        if sys.stdout.isatty() and find_spec("rich") is not None:
+            _print_styled(lines)
+        else:
+            print("\n".join(line.text for line in lines), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit's own flush fails again
+
+
+def _print_styled(lines: Sequence[Line]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    styles = {"title": "bold", "head": "underline", "own": "bold cyan", "": None}
+    for line in lines:
+        console.print(line.text, style=styles[line.style])

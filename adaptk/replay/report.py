@@ -1,0 +1,259 @@
+"""The replay's report: one HTML file that needs no other, readable on a phone and in print."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+import platform
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from adaptk._version import __version__
+from adaptk.replay.aggregate import Overall, Summary, overall, summaries
+from adaptk.replay.evaluate import Row
+from adaptk.replay.files import write_whole
+from adaptk.replay.plots import Picture, goodput_picture
+from adaptk.replay.scenarios import Scenario
+from adaptk.replay.terminal import interval, number, passes
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto; padding: 1rem;
+  max-width: 72rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.3rem; margin-top: 2.2rem; }
+section.scenario { border-top: 1px solid #ccc; margin-top: 1.6rem; }
+section.scenario h3 { font-size: 1.1rem; margin-bottom: .2rem; }
+p, li { max-width: 46rem; } p { margin: .5rem 0; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
+th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th { border-bottom: 2px solid #888; white-space: normal; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+tr.own td, tr.own td:first-child { font-weight: 600; background: #eaf3fa; }
+.figures { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+figure { margin: .4rem 0; flex: 1 1 22rem; max-width: 31rem; min-width: 0; }
+figure img { width: 100%; height: auto; } figcaption { font-size: .8rem; color: #444; }
+.warn { background: #fff3d6; padding: .4rem .7rem; }
+code { font-size: .9em; overflow-wrap: anywhere; }
+dt { font-weight: 600; } dd { margin: 0 0 .5rem 1rem; max-width: 45rem; }
+@media print { body { font-size: 11px; max-width: none; padding: 0; } .wide { overflow: visible; }
+  h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; }
+  table { font-size: 9px; } th, td { padding: .1rem .3rem; }
+  figure { max-width: 48%; flex-basis: 45%; } }
+"""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a report tells of.
+
+    ``stories`` are pictures of single runs by scenario, ``left_out`` says why scenarios lack them; ``notes`` are what
+    the source of the load has to say. ``created`` is the moment that the report bears.
+    """
+
+    title: str
+    command: Sequence[str]
+    created: datetime
+    rows: Sequence[Row]
+    scenarios: Sequence[Scenario]
+    stories: Mapping[str, Sequence[Picture]] = field(default_factory=dict)
+    left_out: str = ""
+    notes: Sequence[str] = ()
+    cut_short: bool = False
+
+
+def write_html(path: Path, content: Content) -> None:
+    """Write the report to ``path`` in one move.
+
+    Raises
+    ------
+    adaptk.replay.plots.PlotError
+        If matplotlib is not installed.
+    adaptk.replay.files.OutputError
+        If the file cannot be written.
+    """
+    write_whole(path, render(content).encode())
+
+
+def render(content: Content) -> str:
+    """The report as text."""
+    found = summaries(content.rows)
+    by_scenario: dict[str, list[Summary]] = defaultdict(list)
+    for part in found:
+        by_scenario[part.scenario].append(part)
+    ran = [scenario for scenario in content.scenarios if scenario.name in by_scenario]
+    checked = {scenario.name for scenario in ran if scenario.checks}
+    body = [
+        f"<h1>{_text(content.title)}</h1>",
+        *_what_ran(content, len(ran)),
+        *(_over_all(overall(content.rows, checked), len(ran), bool(checked)) if len(ran) > 1 else ()),
+        f"<h2>{'Scenarios' if len(ran) > 1 else 'Scenario'}</h2>",
+        *([f"<p>{_text(content.left_out)}</p>"] if content.left_out else ()),
+        *(part for scenario in ran for part in _scenario(scenario, by_scenario[scenario.name], content.stories)),
+        *_definitions(),
+    ]
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(content.title)}</title><style>{STYLE}</style>"
+    )
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+
+
+def _what_ran(content: Content, scenarios: int) -> list[str]:
+    seeds = sorted({row.seed for row in content.rows})
+    policies = list(dict.fromkeys(row.policy for row in content.rows))
+    lines = [
+        f"<p>{content.created:%Y-%m-%d %H:%M} UTC. adaptk {__version__}, Python {platform.python_version()}, NumPy "
+        f"{np.__version__}.</p>",
+        f"<p><code>{_text(shlex.join(content.command))}</code></p>",
+        f"<p>{_count(scenarios, 'scenario')}, {_count(len(policies), 'policy', 'policies')}, "
+        f"{_count(len(seeds), 'seed')} ({', '.join(map(str, seeds)) or 'none'}): {len(content.rows)} runs. "
+        "All policies of a seed meet the same world.</p>",
+    ]
+    if content.cut_short:
+        lines.append('<p class="warn">Interrupted: this is what was finished until then.</p>')
+    if len(seeds) == 1:
+        lines.append('<p class="warn">One seed gives no interval: differences may be luck.</p>')
+    return [*lines, *(f"<p>{_text(note)}</p>" for note in content.notes)]
+
+
+def _over_all(parts: Sequence[Overall], scenarios: int, checked: bool) -> list[str]:
+    head = ["policy", "oracle ratio", "table ratio", "lowest oracle ratio", "lowest table ratio", "scenarios"]
+    rows = []
+    for part in parts:
+        cells = [part.policy, interval(part.oracle), interval(part.table)]
+        lowest = (part.worst_by_oracle, part.worst_by_table)
+        cells += [f"{interval(worst.ratio)} {worst.scenario}".strip() for worst in lowest]
+        cells.append(str(part.scenarios))
+        rows.append(cells + [passes(part.passed if part.judged else None, part.judged)] * checked)
+    return [
+        "<h2>Summary</h2>",
+        f"<p>Geometric means over {scenarios} scenarios of equal weight, with 90 % intervals over seeds: they hold for "
+        "these scenarios. Policies that ran in fewer are at the end and not to be compared with the others.</p>",
+        _table(head + ["passed"] * checked, rows),
+    ]
+
+
+def _scenario(scenario: Scenario, parts: Sequence[Summary], stories: Mapping[str, Sequence[Picture]]) -> list[str]:
+    pictures = [goodput_picture(parts), *stories.get(scenario.name, ())]
+    return [
+        f'<section class="scenario" id="{_text(scenario.name)}"><h3>{_text(scenario.name)}</h3>',
+        f"<p>{_text(scenario.about)}</p>",
+        _figures_table(parts, bool(scenario.checks)),
+        *_checks(scenario, parts),
+        f'<div class="figures">{"".join(map(_figure, pictures))}</div></section>',
+    ]
+
+
+def _figures_table(parts: Sequence[Summary], checked: bool) -> str:
+    waits = any(part.latency_ms is not None for part in parts)
+    head = ["policy", "oracle ratio", "table ratio", *["passed"] * checked, "tok/s", *["ms per token"] * waits,
+            "switches per 1,000", "exploring, ms", "regret, ms", "p50, ms", "p99, ms", "below K=0",
+            "recovery, steps"]  # fmt: skip
+    rows = []
+    for part in parts:
+        cells = [part.policy, interval(part.oracle), interval(part.table)]
+        cells += [passes(part.passed, part.seeds)] * checked + [number(part.tokens_per_s, 9)]
+        cells += [number(part.latency_ms, 8, 2)] * waits + [number(part.switches_per_1000, 6)]
+        cells += [number(part.explore_ms, 8), number(part.regret_ms, 9), number(part.p50_ms, 7, 2)]
+        cells += [number(part.p99_ms, 7, 2), _percent(part.below_k0), number(part.recovery_steps, 8, 0)]
+        rows.append(cells)
+    return _table(head, rows)
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def _checks(scenario: Scenario, parts: Sequence[Summary]) -> list[str]:
+    if not scenario.checks:
+        return []
+    judged = [part for part in parts if part.passed is not None]
+    items = []
+    for check in scenario.checks:
+        failing = [part for part in judged if part.failed.get(check.what)]
+        holding = [part.policy for part in judged if not part.failed.get(check.what)]
+        fails = [f"{part.policy} ({part.failed[check.what]} of {part.seeds})" for part in failing]
+        items.append(
+            f"<li>{_text(check.what)}<br>holds in all seeds: {_text(', '.join(holding) or 'none')}"
+            + (f"<br>fails: {_text(', '.join(fails))}" if fails else "")
+            + "</li>"
+        )
+    return ["<p>What must hold:</p><ul>", *items, "</ul>"]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
+    body = []
+    for row in rows:
+        kind = ' class="own"' if row[0] == "adaptk" else ""
+        body.append(f"<tr{kind}>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>")
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode()
+    return (
+        f'<figure><img alt="{_text(picture.alt)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
+    )
+
+
+DEFINITIONS = (
+    ("Oracle", "Plays the best arm of each step, which the simulator tells it. It looks one step ahead only."),
+    (
+        "Oracle ratio",
+        "Time that the oracle would have needed for the expected tokens of each step, over the time expected of the "
+        "policy, compilation included; prompt tokens are in neither. 1 is perfect. For an engine without drafter: its "
+        "goodput over the oracle's.",
+    ),
+    (
+        "Table ratio",
+        "The same against the static table, or against the largest K where there is no table. Above 1: better.",
+    ),
+    (
+        "Ratios over seeds",
+        "Geometric means. Intervals are 90 % bootstrap intervals over paired seeds, widened for small samples; all "
+        "other figures are medians.",
+    ),
+    (
+        "Tokens per second",
+        "Tokens emitted over the time of the run. A scripted load has the same steps for every policy, but not the "
+        "same tokens: there each step counts with the tokens expected of the oracle in it.",
+    ),
+    ("Exploring", "Expected milliseconds lost against the oracle in steps that the policy itself calls exploration."),
+    ("Regret", "Expected milliseconds lost against the best arm of each step, all steps together."),
+    ("Below K=0", "Share of the time in steps whose expected goodput is below that of K=0 with the drafter loaded."),
+    (
+        "Recovery",
+        "Steps from the first change of the world until K is within 2 % of the best for 20 steps; - where nothing "
+        "changes or it does not recover.",
+    ),
+    ("Milliseconds per token", "Time since arrival per token of the answer, mean over finished requests."),
+)
+
+
+def _definitions() -> list[str]:
+    return [
+        "<h2>How to read the figures</h2><dl>",
+        *(f"<dt>{_text(term)}</dt><dd>{_text(said)}</dd>" for term, said in DEFINITIONS),
+        "</dl>",
+        "<p>Everything here is simulated. Step times come from published profiles, from rooflines made of datasheets, "
+        "from surfaces calibrated on published ratios, or, where a trace was replayed, from its own steps. Noise, "
+        "drift and acceptance are models. This run measured nothing on a GPU; a figure that was measured says so.</p>",
+    ]
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def _text(text: str) -> str:
+    return html.escape(text, quote=True)
