@@ -1,14 +1,18 @@
 """The trace format, and how it is read: a header line, then one JSON line per engine step.
 
 The header is ``{"schema_version": 1, "kind": "adaptk-trace", ...}``, each further line a :class:`TraceRow`. NaN and
-infinite numbers are written as ``null``.
+infinite numbers are written as ``null``. A file compressed with gzip, recognised by its first bytes, is read as it is.
 """
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
+import stat
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +25,8 @@ SCHEMA_VERSION = 1
 KIND = "adaptk-trace"
 
 _MAX_LINE = 64 * 2**20  # bytes; keeps a file of something else from filling the memory
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+_Bytes = BinaryIO | gzip.GzipFile
 
 
 class TraceError(ValueError):
@@ -72,7 +78,8 @@ def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
     path
         File that a ``TraceWriter`` wrote.
     lenient
-        Skip and count rows that cannot be read, such as the last one of an engine that was killed.
+        Skip and count rows that cannot be read, such as the last one of an engine that was killed; what lies behind
+        damage of gzip data counts as one.
 
     Raises
     ------
@@ -100,33 +107,67 @@ class _Reader:
         self._lenient = lenient
         self._decode = msgspec.json.Decoder(TraceRow).decode
         with self._open() as file:
-            self.header = self._read_header(file.readline(_MAX_LINE))
+            try:
+                line = self._line(file)
+            except _DAMAGED as error:
+                raise TraceError(f"{self.path}: is damaged within its gzip data ({error}): copy it again") from None
+        self.header = self._read_header(line)
 
     def __iter__(self) -> Iterator[TraceRow]:
+        number = 1
         with self._open() as file:
-            file.readline(_MAX_LINE)
-            for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=2):
-                try:
-                    row = self._row(line)
-                except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                    if not self._lenient:
-                        cut = "is cut off" if not line.endswith(b"\n") else f"is no row of a trace ({error})"
-                        remedy = "remove the line, or read leniently to skip and count it"
-                        raise TraceError(f"{self.path}, line {number}: {cut}: {remedy}") from None
-                    self.skipped += 1
-                    continue
-                self.line = number
-                yield row
+            try:
+                self._line(file)
+                while line := self._line(file):
+                    number += 1
+                    row = self._checked(line, number)
+                    if row is not None:
+                        self.line = number
+                        yield row
+            except _DAMAGED as error:
+                self._refuse(number + 1, f"is damaged or cut off within its gzip data ({error}): copy the file again")
 
-    def _open(self) -> BinaryIO:
+    def _checked(self, line: bytes, number: int) -> TraceRow | None:
         try:
-            return self.path.open("rb")
+            if len(line) >= _MAX_LINE:
+                raise ValueError(f"the line is too long, rows have less than {_MAX_LINE >> 20} MiB")
+            return self._row(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            cut = not line.endswith(b"\n") and len(line) < _MAX_LINE
+            why = "is cut off" if cut else f"is no row of a trace ({error})"
+            self._refuse(number, f"{why}: remove the line")
+            return None
+
+    def _refuse(self, number: int, why: str) -> None:
+        if not self._lenient:
+            raise TraceError(f"{self.path}, line {number}: {why}, or read leniently to skip and count it") from None
+        self.skipped += 1
+
+    def _line(self, file: _Bytes) -> bytes:
+        """The next line, empty at the end of the file; of one beyond all reason only the start."""
+        line = rest = file.readline(_MAX_LINE)
+        while len(rest) == _MAX_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(_MAX_LINE)
+        return line
+
+    @contextmanager
+    def _open(self) -> Iterator[_Bytes]:
+        try:
+            if not stat.S_ISREG(self.path.stat().st_mode):  # a pipe would block
+                raise ValueError("it is not a regular file")
+            raw = self.path.open("rb")
         except FileNotFoundError:
             raise TraceError(f"{self.path}: there is no such file: check the path; ADAPTK_TRACE writes one") from None
         except (OSError, ValueError) as error:
             raise TraceError(f"{str(self.path)!r}: cannot be read ({error}): check the path") from None
+        with raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            yield gzip.GzipFile(fileobj=raw) if packed else raw
 
     def _read_header(self, line: bytes) -> dict[str, Any]:
+        if not line:
+            raise TraceError(f"{self.path}: is empty: give a file that adaptk wrote")
         try:
             header = msgspec.json.decode(line)
         except (msgspec.MsgspecError, ValueError, RecursionError):

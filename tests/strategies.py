@@ -8,16 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from adaptk.decision import Decision, Reason
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable, TableError
-
-# How long one example takes says more about the machine's other work than about the code.
-settings.register_profile("adaptk", deadline=None)
-settings.load_profile("adaptk")
 
 
 def rows_of(grid: dict[int, dict[int, float]], **extra: Any) -> list[dict[str, Any]]:

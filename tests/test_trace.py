@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import logging
 import math
 import os
@@ -321,7 +322,7 @@ class TestReader:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("", "line 1: is no header"),
+            ("", "trace.jsonl: is empty: give a file that adaptk wrote"),
             ("x\n", "line 1: is no header"),
             ("[]\n", "line 1: is no header"),
             ("[" * 100_000, "line 1: is no header"),
@@ -370,6 +371,42 @@ class TestReader:
     def test_a_last_line_without_its_end_is_whole(self, path: Path) -> None:
         path.write_text((self.HEADER + self.ROW).rstrip())
         assert len(read_trace(path).rows) == 1
+
+    @pytest.mark.parametrize("behind", [0, 1, 3000])
+    def test_a_line_that_is_too_long_is_one_line(
+        self, path: Path, behind: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """At the limit, just above it and many times as long; what follows keeps its line number."""
+        monkeypatch.setattr("adaptk.tracefile._MAX_LINE", 1000)
+        long = " " * (999 + behind) + "\n"
+        path.write_text(self.HEADER + long + self.ROW + long.rstrip("\n") + " ")
+        with pytest.raises(TraceError, match=r"line 2: is no row of a trace \(the line is too long, .*remove the line"):
+            read_trace(path)
+        trace = read_trace(path, lenient=True)
+        assert (len(trace.rows), trace.skipped, trace.lines) == (1, 2, [3])
+
+    def test_gzip_is_unpacked(self, path: Path) -> None:
+        path.write_bytes(gzip.compress((self.HEADER + self.ROW * 3).encode()))
+        assert len(read_trace(path).rows) == len(list(iter_trace(path))) == 3
+
+    def test_gzip_that_is_cut_off(self, path: Path) -> None:
+        """What can be unpacked is read; the damage counts as one row."""
+        rows = [self.ROW.replace('"k": 1', f'"k": {k}') for k in np.random.default_rng(0).integers(0, 10**9, 4000)]
+        packed = gzip.compress((self.HEADER + "".join(rows)).encode())
+        path.write_bytes(packed[: len(packed) // 2])
+        with pytest.raises(TraceError, match=r"line \d+: is damaged or cut off within its gzip data .*copy"):
+            read_trace(path)
+        trace = read_trace(path, lenient=True)
+        assert 1000 < len(trace.rows) < 3000
+        assert trace.skipped == 1
+        path.write_bytes(packed[:15])
+        with pytest.raises(TraceError, match="damaged within its gzip data"):
+            read_trace(path, lenient=True)
+
+    def test_a_pipe_does_not_block(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(TraceError, match="not a regular file"):
+            read_trace(tmp_path / "pipe")
 
     def test_missing_files(self, tmp_path: Path) -> None:
         with pytest.raises(TraceError, match="no such file"):

@@ -18,7 +18,7 @@ class Ticker:
     """A progress bar on standard error where that is a terminal; nothing elsewhere."""
 
     def __init__(self, what: str, total: int) -> None:
-        self._progress = Progress() if sys.stderr.isatty() and total else None
+        self._progress = Progress() if sys.stderr is not None and sys.stderr.isatty() and total else None
         self._what, self._total = what, total
 
     def __enter__(self) -> Ticker:
@@ -39,6 +39,8 @@ class Ticker:
 
 def print_lines(lines: Sequence[Line]) -> None:
     """Print lines, with styles where there is a terminal and rich; a reader that has gone away is no error."""
+    if sys.stdout is None:  # closed before the start
+        return
     try:
         if sys.stdout.isatty() and find_spec("rich") is not None:
             _print_styled(lines)

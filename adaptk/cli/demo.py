@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from adaptk.cli import options
+
 NAME = "demo"
 HELP = "run the real vLLM engine under a load that changes, once per policy, and compare them"
 ROUNDS = 5
@@ -16,7 +18,7 @@ ROUNDS = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "--rounds", type=_rounds, help=f"rounds in which every policy runs every phase (default {ROUNDS})"
+        "--rounds", type=options.count, help=f"rounds in which every policy runs every phase (default {ROUNDS})"
     )
     parser.add_argument("--quick", action="store_true", help="one short round: shows how it works, claims nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one flat row per policy, phase and round")
@@ -73,16 +75,6 @@ def report(outcome: object, json: Path | None, out: Path) -> None:
         print(error)
     else:
         print(f"Picture: {out}")
-
-
-def _rounds(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
-    return value
 
 
 def _fail(message: str) -> int:

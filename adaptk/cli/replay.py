@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from adaptk.cli import options
 from adaptk.cli.console import Ticker, print_lines
 
 if TYPE_CHECKING:
     from adaptk.replay.aggregate import Summary
-    from adaptk.replay.scenarios import Scenario
+    from adaptk.replay.sources import Source
     from adaptk.replay.sweep import Sweep
     from adaptk.replay.terminal import Line
-    from adaptk.table import GoodputTable
 
 NAME = "replay"
 HELP = "judge policies by simulation: on named scenarios, a recorded trace or a request log"
@@ -24,7 +24,10 @@ SEEDS = 3
 POLICY = "usual"
 PRESET = "h100-8b"
 _NEEDED = ("numba", "joblib")
-_ONLY_WITH = {"trace": ("table", "arms"), "workload": ("table", "arms", "preset", "rate", "requests")}
+_ONLY_WITH = {
+    "trace": ("table", "arms"),
+    "workload": ("table", "arms", "preset", "acceptance", "rate", "requests"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,21 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--scenario", nargs="+", metavar="ID", help="scenarios by name, or: all, cases, worlds")
     source.add_argument("--trace", type=Path, metavar="FILE", help="steps of an engine that adaptk recorded")
     source.add_argument("--workload", type=Path, metavar="FILE", help="request log: Azure's CSV or Mooncake's JSONL")
-    source.add_argument("--list", action="store_true", help="name scenarios and policies, and do nothing else")
+    source.add_argument("--list", action="store_true", help="name scenarios, policies and presets; do nothing else")
     parser.add_argument("--policy", nargs="+", metavar="NAME", default=[POLICY],
                         help=f"policies by name, or: usual, fixed, all (default {POLICY})")  # fmt: skip
-    parser.add_argument("--seeds", type=_count, default=SEEDS, metavar="N",
+    parser.add_argument("--seeds", type=options.count, default=SEEDS, metavar="N",
                         help="worlds to average over, seeds 0 to N-1 (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="OUT", help="write one flat row per scenario, policy and seed")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a report with figures, one file")
-    parser.add_argument("--jobs", type=_count, metavar="N", help="processes (default: as many as there are cores)")
+    parser.add_argument(
+        "--jobs", type=options.count, metavar="N", help="processes (default: as many as there are cores)"
+    )
     parser.add_argument("--lenient", action="store_true", help="skip and count lines of the file that cannot be read")
     parser.add_argument("--table", type=Path, metavar="FILE",
-                        help="with --trace or --workload: the table that policies start from")  # fmt: skip
-    parser.add_argument("--arms", type=_arms, metavar="K,K,...", help="with --trace or --workload: K to choose among")
-    parser.add_argument("--preset", metavar="NAME", help=f"with --workload: the engine (default {PRESET})")
+                        help="with --trace or --workload: the table that policies start from; with --trace it also "
+                             "gives the cost of each K that the trace hardly played")  # fmt: skip
+    parser.add_argument(
+        "--arms", type=options.arms, metavar="K,K,...", help="with --trace or --workload: K to choose among"
+    )
+    parser.add_argument("--preset", metavar="NAME",
+                        help=f"with --workload: the simulated engine, see --list (default {PRESET})")  # fmt: skip
+    parser.add_argument("--acceptance", type=options.acceptance, metavar="A,A,...",
+                        help="with --workload: acceptance of the drafter at each position, given that all before were "
+                             "accepted, as 0.8,0.7,0.6; the last one holds (default: the preset's)")  # fmt: skip
     parser.add_argument("--rate", type=float, metavar="X", help="with --workload: arrivals X times as fast")
-    parser.add_argument("--requests", type=_count, metavar="N", help="with --workload: only the first N requests")
+    parser.add_argument(
+        "--requests", type=options.count, metavar="N", help="with --workload: only the first N requests"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,25 +74,23 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail("matplotlib is not installed, --html needs it: pip install 'adaptk[replay]'")
     if arguments.list:
         return _list()
-    for path in (arguments.json, arguments.html):
-        if path is not None and not path.absolute().parent.is_dir():
-            return _fail(f"{path}: its folder does not exist; make it first")
     try:
         return _replay(arguments)
     except ValueError as error:  # of names, files and options: all say what to do
-        return _fail(str(error))
+        return _fail(str(error).replace("read leniently", "pass --lenient"))
+    except OSError as error:  # of standard output: a full disk
+        return _fail(f"what came out cannot be shown ({error})")
     except KeyboardInterrupt:  # outside the sweep: while reading or writing
         return _fail("interrupted", 130)
 
 
-class _Source(NamedTuple):
-    """What is to be replayed, with what is to be said about it."""
+class _Result(NamedTuple):
+    """What ran and what came out; ``notes`` are said above the figures."""
 
-    scenarios: list[Scenario]
-    policies: list[str]
+    source: Source
+    done: Sweep
+    parts: list[Summary]
     notes: list[str]
-    skipped: int = 0
-    measured_tokens_per_s: float | None = None
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -86,27 +98,36 @@ def _replay(arguments: argparse.Namespace) -> int:
 
     from adaptk.replay import sweep
     from adaptk.replay.aggregate import summaries
-    from adaptk.replay.files import write_json
+    from adaptk.replay.files import check_outputs, write_json
+    from adaptk.replay.remarks import remarks
+    from adaptk.replay.sources import measured_beside_simulated
 
+    read = {f"--{name}": getattr(arguments, name) for name in ("trace", "workload", "table")}
+    check_outputs({"--json": arguments.json, "--html": arguments.html}, read)
     source = _source(arguments)
     plan = sweep.planned(source.scenarios, source.policies)
     jobs = min(arguments.jobs or cpu_count(), len(source.scenarios) * arguments.seeds)
     with Ticker("replaying", sweep.pieces(source.scenarios, plan, arguments.seeds, jobs)) as ticker:
         done = sweep.collect(source.scenarios, plan, arguments.seeds, jobs, ticker)
     parts = summaries(done.rows)
-    _show(source, done, parts)
+    measured = measured_beside_simulated(source, parts)
+    notes = [*source.notes, *measured, *remarks(source.scenarios, done.rows, parts)]
+    result = _Result(source, done, parts, notes)
     command = ["adaptk", *arguments.argv]
+    if arguments.json is not None:  # before anything is shown: whoever reads that may be gone
+        rate = source.measured_tokens_per_s
+        write_json(arguments.json, done.rows, command, source.skipped, done.cut_short, notes, rate)
+    _show(result)
     if arguments.json is not None:
-        write_json(arguments.json, done.rows, command, source.skipped, done.cut_short)
         print(f"Rows: {arguments.json}")
     if arguments.html is not None:
-        whole = _report(arguments, source, done, parts, jobs, command)
+        whole = _report(arguments.html, result, jobs, command)
         print(f"Report: {arguments.html}")
         return 0 if whole else 130
     return 130 if done.cut_short else 0
 
 
-def _source(arguments: argparse.Namespace) -> _Source:
+def _source(arguments: argparse.Namespace) -> Source:
     """What the options name.
 
     Raises
@@ -114,101 +135,69 @@ def _source(arguments: argparse.Namespace) -> _Source:
     ValueError
         If a name is unknown, a file cannot be read, or an option goes with another source.
     """
-    kind = next(name for name in ("scenario", "trace", "workload") if getattr(arguments, name) is not None)
-    for option in ("table", "arms", "preset", "rate", "requests"):
-        if getattr(arguments, option) is not None and option not in _ONLY_WITH.get(kind, ()):
-            meant = " or ".join(f"--{name}" for name, options in _ONLY_WITH.items() if option in options)
-            raise ValueError(f"--{option} goes with {meant}: leave it out")
-    if kind == "scenario":
-        from adaptk.replay.sweep import chosen
-
-        return _Source(chosen(arguments.scenario), arguments.policy, [])
-    return _trace(arguments) if kind == "trace" else _workload(arguments)
-
-
-def _trace(arguments: argparse.Namespace) -> _Source:
-    from adaptk.replay.traced import traced_scenario
-
-    traced = traced_scenario(arguments.trace, _table(arguments), arguments.arms, arguments.lenient)
-    notes = [*traced.notes, *([f"{traced.skipped} rows could not be read and were skipped"] if traced.skipped else [])]
-    return _Source([traced.scenario], arguments.policy, notes, traced.skipped, traced.measured_tokens_per_s)
-
-
-def _workload(arguments: argparse.Namespace) -> _Source:
-    from adaptk.replay.fleet import workload_scenario
-
-    fleet = workload_scenario(
-        arguments.workload,
-        engine=arguments.preset or PRESET,
-        table=_table(arguments),
-        arms=arguments.arms,
-        rate=1.0 if arguments.rate is None else arguments.rate,
-        requests=arguments.requests,
-        lenient=arguments.lenient,
-    )
-    return _Source([fleet.scenario], arguments.policy, fleet.notes, fleet.skipped)
-
-
-def _table(arguments: argparse.Namespace) -> GoodputTable | None:
+    from adaptk.replay import sources
+    from adaptk.replay.traced import RECORDED
     from adaptk.table import GoodputTable
 
-    return None if arguments.table is None else GoodputTable.load(arguments.table)
+    kind = next(name for name in ("scenario", "trace", "workload") if getattr(arguments, name) is not None)
+    for option in ("table", "arms", "preset", "acceptance", "rate", "requests"):
+        if getattr(arguments, option) is not None and option not in _ONLY_WITH.get(kind, ()):
+            meant = " or ".join(f"--{name}" for name, its in _ONLY_WITH.items() if option in its)
+            raise ValueError(f"--{option} goes with {meant}: leave it out")
+    if kind != "trace" and RECORDED in arguments.policy:
+        raise ValueError(f"policy {RECORDED!r} is what a trace recorded: leave it out, or give --trace")
+    policies, lenient = arguments.policy, arguments.lenient
+    if kind == "scenario":
+        return sources.from_scenarios(arguments.scenario, policies)
+    table = None if arguments.table is None else GoodputTable.load(arguments.table)
+    if kind == "trace":
+        return sources.from_trace(arguments.trace, policies, table, arguments.arms, lenient)
+    return sources.from_workload(
+        arguments.workload,
+        policies,
+        arguments.preset or PRESET,
+        table=table,
+        arms=arguments.arms,
+        rate=arguments.rate,
+        requests=arguments.requests,
+        lenient=lenient,
+        acceptance=arguments.acceptance,
+    )
 
 
-def _show(source: _Source, done: Sweep, parts: Sequence[Summary]) -> None:
+def _show(result: _Result) -> None:
     """Print the tables."""
     from adaptk.replay import terminal
     from adaptk.replay.aggregate import overall
+    from adaptk.replay.remarks import closely, engine, verdict
     from adaptk.replay.terminal import Line
 
-    lines: list[Line] = []
-    for note in _notes(source, parts):
-        lines += [Line(text) for text in terminal.wrapped(note)]
-    ran = {part.scenario for part in parts}
-    for scenario in source.scenarios:
+    source, done, parts, _ = result
+    lines = [Line(text) for note in result.notes for text in terminal.wrapped(note)]
+    here = {part.scenario for part in parts}
+    ran = [scenario for scenario in source.scenarios if scenario.name in here]
+    for scenario in ran:
         own = [part for part in parts if part.scenario == scenario.name]
-        if own:
-            checked = bool(scenario.checks)
-            lines += [Line(""), *terminal.scenario_lines(scenario.name, scenario.about, own, checked)]
+        about = [f"{scenario.name}: {scenario.about}", engine(scenario)]
+        lines += [Line(""), *terminal.scenario_lines(about, own, verdict(scenario, done.rows))]
     if len(ran) > 1:
-        checked_names = {scenario.name for scenario in source.scenarios if scenario.checks}
-        lines += [Line(""), *terminal.overall_lines(overall(done.rows, checked_names), len(ran))]
+        lines += [Line(""), *terminal.overall_lines(overall(done.rows), len(ran), closely(ran))]
     if ran:
         waits = any(part.latency_ms is not None for part in parts)
-        lines += [Line(""), *terminal.legend(waits, any(scenario.checks for scenario in source.scenarios))]
+        checked = any(part.passed is not None for part in parts)
+        lines += [Line(""), *terminal.legend(waits, checked)]
     if done.cut_short:
         lines += [Line(""), Line("Interrupted: this is what was finished until then.", "title")]
     print_lines(lines[1:] if lines and not lines[0].text else lines)
 
 
-def _notes(source: _Source, parts: Sequence[Summary]) -> list[str]:
-    """What the source says, and for a trace its measured goodput beside the simulated one."""
-    if source.measured_tokens_per_s is None:
-        return source.notes
-    from adaptk.replay.traced import RECORDED
-
-    measured = source.measured_tokens_per_s
-    said = f"Measured when the trace was recorded: {measured:.1f} tok/s."
-    for part in parts:
-        if part.policy == RECORDED:
-            off = part.tokens_per_s / measured - 1.0
-            said += f" Simulated under the recorded policy: {part.tokens_per_s:.1f} tok/s ({100 * off:+.1f} %)."
-    return [*source.notes, said]
-
-
-def _report(
-    arguments: argparse.Namespace,
-    source: _Source,
-    done: Sweep,
-    parts: Sequence[Summary],
-    jobs: int,
-    command: Sequence[str],
-) -> bool:
+def _report(path: Path, result: _Result, jobs: int, command: Sequence[str]) -> bool:
     """Write the report; whether it is whole."""
     from datetime import UTC, datetime
 
     from adaptk.replay import report, sweep
 
+    source, done, parts, notes = result
     told = [] if done.cut_short else sweep.stories_of(source.scenarios, parts)
     with Ticker("drawing", len(told)) as ticker:
         stories = sweep.illustrated(told, parts, jobs, ticker)
@@ -225,44 +214,35 @@ def _report(
         scenarios=source.scenarios,
         stories=stories,
         left_out=left_out,
-        notes=_notes(source, parts),
+        notes=notes,
         cut_short=cut_short,
     )
-    report.write_html(arguments.html, content)
+    report.write_html(path, content)
     return not cut_short
 
 
 def _list() -> int:
     from adaptk.replay import terminal
+    from adaptk.replay.presets import PRESETS
     from adaptk.replay.registry import POLICIES, USUAL
     from adaptk.replay.scenarios import scenarios
     from adaptk.replay.terminal import Line
+    from adaptk.replay.traced import RECORDED
 
-    lines = [Line("Scenarios", "title")]
-    lines += map(Line, terminal.listing([(scenario.name, scenario.about) for scenario in scenarios().values()]))
-    policies = [(name, entry.about) for name, entry in POLICIES.items()]
-    lines += [Line(""), Line("Policies", "title")]
-    lines += map(Line, terminal.listing([*policies, ("fixed-K", "the same K at every step: fixed-0, fixed-1, ...")]))
-    lines += [Line(""), *map(Line, terminal.wrapped(f"usual: {', '.join(USUAL)}, and every fixed K"))]
-    print_lines(lines)
+    groups = {
+        "Scenarios": [(scenario.name, scenario.about) for scenario in scenarios().values()],
+        "Policies": [
+            *((name, entry.about) for name, entry in POLICIES.items()),
+            ("fixed-K", "the same K at every step: fixed-0, fixed-1, ..."),
+            (RECORDED, "with --trace: what was recorded"),
+        ],
+        "Presets": [(name, make().surface.name) for name, make in PRESETS.items()],
+    }
+    lines: list[Line] = []
+    for title, entries in groups.items():
+        lines += [Line(title, "title"), *map(Line, terminal.listing(entries)), Line("")]
+    print_lines([*lines, *map(Line, terminal.wrapped(f"usual: {', '.join(USUAL)}, and every fixed K"))])
     return 0
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
-    return value
-
-
-def _arms(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(k) for k in text.split(",")}))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers with commas, as 0,1,3,7") from None
 
 
 def _fail(message: str, status: int = 1) -> int:

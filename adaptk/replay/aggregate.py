@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from adaptk.replay.evaluate import Row
 from adaptk.replay.intervals import Interval, bootstrap_ratio
-from adaptk.replay.registry import NO_DRAFTER
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
@@ -20,9 +19,9 @@ class Summary(NamedTuple):
 
     ``oracle`` and ``table`` are geometric means of the rows' ratios with 90 % bootstrap intervals over seeds; NaN where
     no seed has a positive ratio. ``recovery_steps`` is the median with "never" above every number, ``None`` where that
-    is never. The other figures are medians; those that need an oracle of the same engine are NaN for one without
-    drafter. ``passed`` counts seeds, ``None`` for that engine, which checks do not address; ``failed`` says in how many
-    seeds each check did not hold.
+    is never. The other figures are medians; those that an engine without drafter lacks are NaN for it. ``passed``
+    counts seeds, ``None`` where nothing was checked; ``failed`` says in how many seeds each check did not hold.
+    ``unfinished`` is the sum over seeds.
     """
 
     scenario: str
@@ -40,6 +39,7 @@ class Summary(NamedTuple):
     recovery_steps: float | None
     below_k0: float
     regret_ms: float
+    unfinished: int
     latency_ms: float | None
 
 
@@ -75,15 +75,12 @@ def summaries(rows: Iterable[Row]) -> list[Summary]:
     return [one for policies in groups.values() for one in sorted(map(_summary, policies.values()), key=_rank)]
 
 
-def overall(rows: Sequence[Row], checked: Collection[str]) -> list[Overall]:
-    """One entry per policy, those that ran in most scenarios first, among equals the highest oracle ratio first.
-
-    ``checked`` names the scenarios that have checks.
-    """
+def overall(rows: Sequence[Row]) -> list[Overall]:
+    """One entry per policy, those that ran in most scenarios first, among equals the highest oracle ratio first."""
     by_policy: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_policy[row.policy].append(row)
-    return sorted((_overall(own, checked) for own in by_policy.values()), key=lambda o: (-o.scenarios, *_rank(o)))
+    return sorted((_overall(own) for own in by_policy.values()), key=lambda o: (-o.scenarios, *_rank(o)))
 
 
 def ratio(values: Iterable[float]) -> Interval:
@@ -92,9 +89,16 @@ def ratio(values: Iterable[float]) -> Interval:
     return bootstrap_ratio(usable) if usable else UNKNOWN
 
 
+def paired(rows: Iterable[Row], policy: str, other: str, figure: Callable[[Row], float | None]) -> Interval:
+    """A figure of ``policy`` over that of ``other`` on the same seed of one scenario, as :func:`ratio` takes it."""
+    values = {(row.policy, row.seed): figure(row) for row in rows if row.policy in (policy, other)}
+    pairs = [(values.get((policy, seed)), values.get((other, seed))) for seed in sorted({seed for _, seed in values})]
+    return ratio(mine / theirs for mine, theirs in pairs if mine is not None and theirs)
+
+
 def _summary(rows: Sequence[Row]) -> Summary:
     recovered = median(math.inf if row.recovery_steps is None else row.recovery_steps for row in rows)
-    other_engine = rows[0].policy == NO_DRAFTER
+    judged = [row.passed for row in rows if row.passed is not None]
     latencies = [row.latency_ms for row in rows if row.latency_ms is not None]
     return Summary(
         scenario=rows[0].scenario,
@@ -104,21 +108,22 @@ def _summary(rows: Sequence[Row]) -> Summary:
         table=ratio(row.table_ratio for row in rows),
         tokens_per_s=median(row.tokens_per_s for row in rows),
         switches_per_1000=median(row.switches_per_1000 for row in rows),
-        explore_ms=math.nan if other_engine else median(row.explore_ms for row in rows),
-        passed=None if other_engine else sum(row.passed for row in rows),
+        explore_ms=median(row.explore_ms for row in rows),
+        passed=sum(judged) if judged else None,
         failed=dict(Counter(what for row in rows for what in row.failed)),
         p50_ms=median(row.p50_ms for row in rows),
         p99_ms=median(row.p99_ms for row in rows),
         recovery_steps=recovered if math.isfinite(recovered) else None,
-        below_k0=math.nan if other_engine else median(row.below_k0 for row in rows),
-        regret_ms=math.nan if other_engine else median(row.regret_ms for row in rows),
+        below_k0=median(row.below_k0 for row in rows),
+        regret_ms=median(row.regret_ms for row in rows),
+        unfinished=sum(row.unfinished for row in rows),
         latency_ms=median(latencies) if latencies else None,
     )
 
 
-def _overall(rows: Sequence[Row], checked: Collection[str]) -> Overall:
+def _overall(rows: Sequence[Row]) -> Overall:
     parts = summaries(rows)
-    judged = [part for part in parts if part.scenario in checked and part.passed is not None]
+    judged = [part for part in parts if part.passed is not None]
     return Overall(
         policy=rows[0].policy,
         scenarios=len(parts),

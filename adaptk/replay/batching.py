@@ -13,7 +13,7 @@ from adaptk.replay.text import supplied_drafts, uniform
 ENDLESS = 1 << 40
 
 
-@njit(cache=True)
+@njit
 def drop(slots: Any, live: int, i: int) -> None:
     """Take out slot i; the order of the others stays."""
     for field in range(slots.shape[0]):
@@ -21,7 +21,7 @@ def drop(slots: Any, live: int, i: int) -> None:
             slots[field, j] = slots[field, j + 1]
 
 
-@njit(cache=True)
+@njit
 def script_step(k: int, slots: Any, state: Any, conf: Any, real: Any, script: Any, chances: Any, mix: Any) -> None:
     """Make the batch what the script says for this step."""
     step = state[State.STEP]
@@ -48,7 +48,7 @@ def script_step(k: int, slots: Any, state: Any, conf: Any, real: Any, script: An
     state[State.CONTEXT] = context * state[State.BATCH]
 
 
-@njit(cache=True)
+@njit
 def begin_scripted(slots: Any, i: int, state: Any, conf: Any, real: Any) -> None:
     serial = state[State.SERIAL]
     state[State.SERIAL] = serial + 1
@@ -60,7 +60,7 @@ def begin_scripted(slots: Any, i: int, state: Any, conf: Any, real: Any) -> None
         slots[Slot.LEFT, i] = 1 + int(np.log(u) / np.log(1.0 - 1.0 / max(1.000001, real[Real.MEAN_OUTPUT])))
 
 
-@njit(cache=True)
+@njit
 def _preempt(slots: Any, returned: Any, requests: Any, state: Any, conf: Any, lookahead: int) -> None:
     """While the KV cache cannot hold all running requests, the one admitted last goes back to the queue."""
     live = state[State.LIVE]
@@ -78,7 +78,7 @@ def _preempt(slots: Any, returned: Any, requests: Any, state: Any, conf: Any, lo
     state[State.LIVE] = live
 
 
-@njit(cache=True)
+@njit
 def _ready(requests: Any, arrivals: Any, state: Any, clock: float, empty: bool) -> bool:
     """Whether the next request that was never admitted may be."""
     at = state[State.NEXT]
@@ -92,7 +92,7 @@ def _ready(requests: Any, arrivals: Any, state: Any, clock: float, empty: bool) 
     return empty or requests[Req.AFTER, at] <= state[State.EMITTED]
 
 
-@njit(cache=True)
+@njit
 def _admit(
     slots: Any, returned: Any, requests: Any, arrivals: Any, state: Any, conf: Any, real: Any, lookahead: int, room: int
 ) -> int:
@@ -128,7 +128,7 @@ def _admit(
     return room
 
 
-@njit(cache=True)
+@njit
 def queue_step(
     slots: Any, returned: Any, requests: Any, arrivals: Any, state: Any, conf: Any, real: Any, k_max: int
 ) -> None:

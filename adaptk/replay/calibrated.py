@@ -77,7 +77,7 @@ def dense_surface(max_batch: int = 512) -> CostSurface:
     speculating = np.where(k > 0, _FIRST * (batch / 128.0) ** _GROWTH, 0.0)
     verify = np.hypot(_RIDGE, batch * (k + 1.0)) + _KV * batch + speculating
     draft = np.maximum(k, 1.0) * _DENSE_DRAFT * _RIDGE * (1.0 + batch / 128.0)
-    return _surface("dense 100B class, calibrated", _DENSE_MS * verify, _DENSE_MS * draft)
+    return _surface("calibrated on published ratios: dense 100B class", _DENSE_MS * verify, _DENSE_MS * draft)
 
 
 def moe_surface(max_batch: int = 512) -> CostSurface:
@@ -94,7 +94,7 @@ def moe_surface(max_batch: int = 512) -> CostSurface:
     tokens = batch * (k + 1.0)
     awake = awake_experts(QWEN3_30B_A3B, tokens) / QWEN3_30B_A3B.experts
     return _surface(
-        "mixture of experts, calibrated",
+        "calibrated on published ratios: mixture of experts",
         _MOE_MS * (1.0 + _EXPERTS * awake + _TOKEN * tokens),
         _MOE_MS * _MOE_DRAFT * np.maximum(k, 1.0),
     )

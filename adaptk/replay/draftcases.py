@@ -30,7 +30,7 @@ def draft_cases() -> tuple[Scenario, ...]:
     """All of them."""
     return (
         _credit("C05-async", "known a step late", Engine(delay=1)),
-        _credit("C05-v2", "a step late on runner V2", Engine(delay=1, runner=2)),
+        _credit("C05-v2", "late on runner V2", Engine(delay=1, runner=2)),
         _off_and_on(),
         _climb(),
         _transitions(),

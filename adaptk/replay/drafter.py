@@ -53,10 +53,6 @@ class Drafter:
             raise ValueError(f"mix has shape {self.mix.shape}: give one row and one column per kind of text")
         if self.mix is not None and not np.allclose(self.mix.sum(axis=1), 1.0):
             raise ValueError(f"mix is {self.mix!r}: each row must add up to 1")
-        shapes = {"supply": (self.supply, self.acceptance.shape), "mix": (self.mix, (self.kinds, self.kinds))}
-        for name, (grid, shape) in shapes.items():
-            if grid is not None and grid.shape != shape:
-                raise ValueError(f"{name} has shape {grid.shape}: give {shape}, for {self.kinds} kinds of text")
         if self.segment < 1 or not 0 <= self.cold <= 1 or self.cold_steps <= 0:
             raise ValueError(f"segment is {self.segment}, cold is {self.cold}, cold_steps is {self.cold_steps}: give "
                              "at least 1, a share, and more than 0")  # fmt: skip

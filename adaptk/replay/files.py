@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,10 +20,64 @@ class OutputError(ValueError):
     """A file cannot be written; the message names it and says why."""
 
 
-def write_json(path: Path, rows: Sequence[Row], command: Sequence[str], skipped: int, cut_short: bool) -> None:
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse what cannot be written, or would replace a file that is read or also written; keys are for the message.
+
+    Raises
+    ------
+    OutputError
+        If an output is a folder or no regular file, lies in no folder that can be written to, cannot be replaced, or is
+        one of the ``inputs`` or another output, under whatever name.
+    """
+    taken = {name: path for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        try:
+            _check_output(f"{name} {path}", path)
+        except OutputError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+            raise OutputError(f"{name} {str(path)!r}: cannot be written ({error}): give another path") from None
+        for other, theirs in taken.items():
+            if _same(path, theirs):
+                raise OutputError(f"{name} {path}: is the file of {other} too: give another path")
+        taken[name] = path
+
+
+def _check_output(name: str, path: Path) -> None:
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise OutputError(f"{name}: is a folder: give the path of a file")
+    if target.exists() and not target.is_file():
+        raise OutputError(f"{name}: is no regular file: give another path")
+    if not target.parent.is_dir():
+        raise OutputError(f"{name}: its folder does not exist; make it first")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{name}: its folder cannot be written to: check its permissions or give another path")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, be it by a link of any kind."""
+    try:
+        return os.path.realpath(one) == os.path.realpath(other) or one.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def write_json(
+    path: Path,
+    rows: Sequence[Row],
+    command: Sequence[str],
+    skipped: int,
+    cut_short: bool,
+    notes: Sequence[str] = (),
+    measured_tokens_per_s: float | None = None,
+) -> None:
     """Write the rows of a replay.
 
-    Numbers that are not finite become null. ``skipped`` counts lines of the input that a lenient reader passed over.
+    Numbers that are not finite become null. ``skipped`` counts lines of the input that a lenient reader passed over,
+    ``notes`` are what is said above the figures, ``measured_tokens_per_s`` is of the trace that was replayed.
 
     Raises
     ------
@@ -37,6 +91,8 @@ def write_json(path: Path, rows: Sequence[Row], command: Sequence[str], skipped:
         "command": list(command),
         "cut_short": cut_short,
         "skipped": skipped,
+        "notes": list(notes),
+        "measured_tokens_per_s": measured_tokens_per_s,
         "rows": rows,
     }
     write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaptk.arms import DEFAULT_ARMS, resolve_arms
 from adaptk.replay.drafter import Drafter, profiles
-from adaptk.replay.hardware import B200, H100, H200, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, Deployment
 from adaptk.replay.noise import Noise
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.policies.static import FixedK, StaticTable
 from adaptk.replay.presets import Preset, preset
-from adaptk.replay.requestfiles import first, read_requests, scaled
+from adaptk.replay.requestfiles import first, only, read_requests, scaled
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.simulator import Engine, Run, World, simulate
 from adaptk.replay.workload import Requests
@@ -27,18 +25,6 @@ from adaptk.table import GoodputTable
 MOST_STEPS = 200_000
 """Steps of the engine that are simulated at most: what does not end in them is left out of the load."""
 
-LATE = 0.1
-"""Share of the time of arrivals that the engine may run on behind the last one before it counts as overloaded."""
-
-IDLE = 0.2
-"""Share of the time without work above which the engine's goodput is mostly that of the arrivals."""
-
-_ENGINES = {
-    "h100-8b": Deployment(H100, LLAMA_8B),
-    "h200-70b": Deployment(H200, LLAMA_70B, chips=4),
-    "b200-moe": Deployment(B200, QWEN3_30B_A3B),
-    "p32374": Deployment(H100, LLAMA_8B),
-}
 _NOISE = Noise(sigma=0.03, correlation=0.3, stalls=0.001)  # of a quiet machine: an assumption
 
 
@@ -58,6 +44,7 @@ def workload_scenario(
     rate: float = 1.0,
     requests: int | None = None,
     lenient: bool = False,
+    acceptance: Sequence[float] | None = None,
 ) -> Fleet:
     """Read a request log and build the world that serves it.
 
@@ -78,6 +65,10 @@ def workload_scenario(
         Arrivals come so many times as fast.
     requests
         Only the first so many.
+    lenient
+        Skip and count lines that cannot be read.
+    acceptance
+        Conditional acceptance of the drafter per position, the last one held; ``None``: the preset's.
 
     Raises
     ------
@@ -85,20 +76,23 @@ def workload_scenario(
         If the log cannot be read, the preset is unknown, or an argument is out of range.
     """
     model = preset(engine)
+    if acceptance is not None:
+        model = model._replace(acceptance=_checked(acceptance, model.surface.k_max))
     loaded = read_requests(path, lenient)
     load = scaled(loaded.requests if requests is None else first(loaded.requests, requests), rate)
     chosen = _arms(model, table, arms)
-    surface = replace(model.surface.padded(), name=engine)
+    surface = model.surface.padded()
     most = min(256, surface.max_batch)
-    room = _ENGINES[engine].kv_tokens if engine in _ENGINES else Engine().kv_tokens
+    room = Engine().kv_tokens if model.kv_tokens is None else model.kv_tokens
     _check_room(path, load, room)
     drafter = Drafter(profiles(model.acceptance, k_max=surface.k_max))
     startup = surface.to_table(chosen, model.acceptance)
-    own = surface.to_table(chosen, model.acceptance, context=_mean_context(load)) if table is None else table
     made = World(surface, drafter, load, min(MOST_STEPS, _most_steps(load)), Engine(most, kv_tokens=room), _NOISE)
-    setup = Setup(own, startup, chosen)
-    world, slowest, notes = _fitted(made, setup)
-    usual = simulate(world, StaticTable(setup))
+    world, bare, notes = _fitted(made)
+    assert isinstance(world.load, Requests)
+    load = world.load
+    own = surface.to_table(chosen, model.acceptance, context=_mean_context(load)) if table is None else table
+    usual = simulate(world, StaticTable(Setup(own, startup, chosen)))
     served = len(usual.ended_ms)
     scenario = Scenario(
         name=Path(os.fsdecode(path)).name,
@@ -109,8 +103,14 @@ def workload_scenario(
         arms=chosen,
         checks=(),
     )
-    said = [f"The engine is simulated: {model.note}.", *_seed_note(table, load), *notes]
-    said += _load_notes(slowest, usual, chosen[0], load.arrival_ms[:served])
+    whose = "the preset's" if acceptance is None else "as given"
+    said = [
+        f"The engine is simulated: {model.note}.",
+        f"Acceptance per position, given that all before were accepted, {whose}: {_listed(model.acceptance)}.",
+        *_seed_note(table, load),
+        *notes,
+        *_load_notes(bare, usual),
+    ]
     if loaded.skipped:
         lines = (
             "1 line of the log could not be read and was"
@@ -127,6 +127,20 @@ def _arms(model: Preset, table: GoodputTable | None, arms: Sequence[int] | None)
         return tuple(k for k in table.ks if k <= k_max) or (0,)
     wanted = None if arms is None else tuple(arms)
     return resolve_arms(None, wanted, min(k_max, DEFAULT_ARMS[-1]) if wanted is None else k_max)
+
+
+def _checked(acceptance: Sequence[float], k_max: int) -> tuple[float, ...]:
+    """Acceptance of ``k_max`` positions, the last one held."""
+    for value in acceptance:
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"acceptance holds {value!r}: give shares from 0 to 1, one per position")
+    if not 1 <= len(acceptance) <= k_max:
+        raise ValueError(f"acceptance has {len(acceptance)} positions: give 1 to {k_max}, as the preset drafts")
+    return tuple(float(acceptance[min(i, len(acceptance) - 1)]) for i in range(k_max))
+
+
+def _listed(acceptance: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in acceptance)
 
 
 def _check_room(path: str | os.PathLike[str], load: Requests, room: int) -> None:
@@ -149,25 +163,31 @@ def _most_steps(load: Requests) -> int:
     return int(load.output.sum() + np.sum(-(-load.prompt // Engine().max_tokens)))
 
 
-def _fitted(world: World, setup: Setup) -> tuple[World, Run, list[str]]:
-    """The world with the load that ends within its steps at the smallest K, which takes most steps; that run of it."""
+def _fitted(world: World) -> tuple[World, Run, list[str]]:
+    """The world with the load that ends within its steps without a drafter, which takes most steps; that run of it."""
     assert isinstance(world.load, Requests)
-    dry = simulate(world, FixedK(setup, setup.arms[0]))
+    dry = _bare_run(world)
     ended = np.isfinite(dry.ended_ms)
-    if ended.all():
-        # Noise moves a few arrivals between steps: some room for that.
-        return replace(world, steps=min(world.steps, int(1.05 * len(dry.k)) + 100)), dry, []
-    whole, kept = len(world.load), int(np.argmin(ended))
-    if kept == 0:
-        raise ValueError(
-            f"the first request does not end within {MOST_STEPS} steps of the engine, the most that are simulated: "
-            "take it out of the log"
-        )
-    note = (
-        f"Only the first {kept} of {whole} requests are served: the others do not end within {MOST_STEPS} steps of the "
-        f"engine, the most that are simulated."
-    )
-    return replace(world, load=first(world.load, kept)), dry, [note]
+    notes = []
+    if not ended.all():
+        if not ended.any():
+            raise ValueError(
+                f"no request ends within {MOST_STEPS} steps of the engine, the most that are simulated: "
+                "take the long answers out of the log"
+            )
+        notes = [
+            f"Only {int(ended.sum())} of {len(ended)} requests are served: the others do not end within {MOST_STEPS} "
+            "steps of the engine, the most that are simulated."
+        ]
+        world = replace(world, load=only(world.load, ended))
+        dry = _bare_run(world)
+    room = int(1.05 * len(dry.k)) + 100  # noise moves a few arrivals between steps
+    return replace(world, steps=room), dry, notes
+
+
+def _bare_run(world: World) -> Run:
+    bare = replace(world, surface=world.surface.without_drafter())
+    return simulate(bare, FixedK(Setup(None, bare.surface.to_table((0,), None), (0,)), 0))
 
 
 def _seed_note(table: GoodputTable | None, load: Requests) -> list[str]:
@@ -179,25 +199,15 @@ def _seed_note(table: GoodputTable | None, load: Requests) -> list[str]:
     ]
 
 
-def _load_notes(slowest: Run, usual: Run, k: int, arrival_ms: NDArray[np.float64]) -> list[str]:
-    """How loaded the engine is at the smallest ``k`` and with the static table."""
+def _load_notes(bare: Run, usual: Run) -> list[str]:
+    """How loaded the engine is without a drafter and with the static table."""
     at_once = float(np.average(usual.batch, weights=usual.elapsed))
     notes = [
-        f"The engine is busy {100 * _busy(slowest):.0f} % of the time at K={k}, {100 * _busy(usual):.0f} % with the "
-        f"static table, then with {at_once:.1f} requests in a step on average."
+        f"The engine is busy {100 * _busy(bare):.0f} % of the time without a drafter, {100 * _busy(usual):.0f} % with "
+        f"the static table, then with {at_once:.1f} requests in a step on average."
     ]
     if usual.preempted:
         notes.append(f"Requests were preempted {usual.preempted} times for want of KV cache.")
-    late_ms = float(usual.clock[-1] - arrival_ms[-1])
-    if _busy(usual) < 1.0 - IDLE:
-        notes.append(
-            "An engine that waits for requests emits what arrives, whatever K is: compare ms/tok, or raise --rate."
-        )
-    elif arrival_ms[-1] > 0.0 and late_ms > LATE * arrival_ms[-1]:
-        notes.append(
-            f"The engine does not keep up and ends {late_ms / 1000.0:.0f} s after the last arrival: ms/tok is mostly "
-            "time in the queue. Lower --rate for latencies as they would be served."
-        )
     return notes
 
 

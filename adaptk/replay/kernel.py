@@ -5,6 +5,8 @@ Everything lives in a few arrays; ``layout`` names their rows and entries.
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from adaptk.replay.layout import Conf, Log, Real, Slot, State, Weather
 from adaptk.replay.text import accepted_drafts, kind_of, supplied_drafts, warmth
 
 
-@njit(cache=True)
+@njit
 def _verify_ms(verify: Any, contexts: Any, batch: int, width: float, context: float) -> float:
     """Time to verify ``width`` drafts per request, between whole numbers of drafts and levels of context."""
     low = min(int(width), verify.shape[2] - 1)
@@ -35,7 +37,7 @@ def _verify_ms(verify: Any, contexts: Any, batch: int, width: float, context: fl
     return (1.0 - share) * before + share * time
 
 
-@njit(cache=True)
+@njit
 def _truth(
     slots: Any,
     state: Any,
@@ -88,7 +90,7 @@ def _truth(
         truth[1, step, k] = weather[Weather.LEVEL, step] * full
 
 
-@njit(cache=True)
+@njit
 def _compiling(seen: Any, sizes: Any, decodes: int, width: float, conf: Any) -> bool:
     """Whether this pair of K and padded size was met too rarely to be compiled."""
     if conf[Conf.COMPILE_STEPS] == 0 or decodes == 0:
@@ -101,7 +103,7 @@ def _compiling(seen: Any, sizes: Any, decodes: int, width: float, conf: Any) -> 
     return bool(seen[k, size] <= conf[Conf.COMPILE_STEPS])
 
 
-@njit(cache=True)
+@njit
 def _emit(
     slots: Any, requests: Any, known: Any, state: Any, conf: Any, real: Any, chances: Any, mix: Any, rows: Any
 ) -> None:
@@ -137,7 +139,7 @@ def _emit(
     state[State.EMITTED] += tokens
 
 
-@njit(cache=True)
+@njit
 def _take_time(
     k: int, slots: Any, state: Any, conf: Any, real: Any, surface: Any, contexts: Any, draft: Any, weather: Any
 ) -> None:
@@ -162,7 +164,7 @@ def _take_time(
     real[Real.ELAPSED] = time
 
 
-@njit(cache=True)
+@njit
 def _move_on(slots: Any, state: Any, conf: Any, real: Any, k: int, chances: Any, mix: Any, ended: Any) -> None:
     """After a step: take out what has ended, draft for the others."""
     at = 0
@@ -185,8 +187,8 @@ def _move_on(slots: Any, state: Any, conf: Any, real: Any, k: int, chances: Any,
         state[State.WARM] += 1
 
 
-@njit(cache=True)
-def advance(
+@njit
+def _advance(
     k: int,
     slots: Any,
     returned: Any,
@@ -238,3 +240,35 @@ def advance(
         queue_step(slots, returned, requests, arrivals, state, conf, real, truth.shape[2] - 1)
     if state[State.BATCH] > 0:
         _truth(slots, state, surface, contexts, draft, chances, mix, weather, conf, real, truth)
+
+
+def _compiled(sources: int) -> Any:
+    """``_advance`` with a cache that is good for these sources only.
+
+    numba looks at the file of the cached function alone: what is compiled into it from other files would go stale. The
+    number becomes part of the cache's key.
+    """
+
+    @njit(cache=True)
+    def advance(
+        k: int, slots: Any, returned: Any, requests: Any, arrivals: Any, known: Any, state: Any, conf: Any, real: Any,
+        script: Any, surface: Any, contexts: Any, draft: Any, chances: Any, mix: Any, weather: Any, seen: Any,
+        sizes: Any, rows: Any, log: Any, ended: Any, truth: Any,
+    ) -> None:  # fmt: skip
+        if sources >= 0:
+            _advance(
+                k, slots, returned, requests, arrivals, known, state, conf, real, script, surface, contexts, draft,
+                chances, mix, weather, seen, sizes, rows, log, ended, truth,
+            )  # fmt: skip
+
+    return advance
+
+
+def _checksum() -> int:
+    here = Path(__file__).parent
+    return zlib.crc32(
+        b"".join((here / f"{name}.py").read_bytes() for name in ("layout", "drafter", "text", "batching", "kernel"))
+    )
+
+
+advance = _compiled(_checksum())

@@ -20,10 +20,15 @@ NEVER = 10**6
 
 def best_rate(run: Run) -> Array:
     """Expected goodput of the best arm at each step, tokens per request and ms, shape ``(steps,)``."""
+    return np.asarray(_rates(run).max(axis=1))
+
+
+def _rates(run: Run) -> Array:
+    """Expected goodput of every arm at each step, 0 where no request decodes, shape ``(steps, arms)``."""
     arms = list(run.arms)
     length, itl = run.length[:, arms], run.itl[:, arms]
     rates: Array = np.divide(length, itl, out=np.zeros_like(itl), where=itl > 0)
-    return np.asarray(rates.max(axis=1))
+    return rates
 
 
 def rate_of(run: Run, ks: NDArray[np.int64] | int) -> Array:
@@ -39,19 +44,46 @@ def expected_length(run: Run) -> Array:
     return np.asarray(run.length_now[np.arange(len(run.k)), run.k])
 
 
-def efficiency(run: Run, reference: Array, start: int = 0, end: int | None = None) -> float:
-    """Time that goodput ``reference`` would have needed for the expected tokens of each step, over the time expected.
+def efficiency(run: Run, reference: Array, start: int = 0, end: int | None = None, prompts: bool = False) -> float:
+    """Time that goodput ``reference`` would have needed for the work of the steps, over the time expected of the run.
 
-    1 for a policy that has that goodput at every step; above 1 for a better one. NaN where no request decoded. Steps
-    are weighed by what they were worth, so that a policy gains nothing from lingering where all are fast.
+    The work of a step is the tokens expected of it: of what was played where requests make the load, since all policies
+    serve the same; of the best arm in a script, where all have the same steps, so that nobody gains by lingering where
+    all are fast. 1 for a policy that has the reference's goodput at every step; above 1 for a better one. NaN where no
+    request decoded. ``prompts``: with their time on both sides.
     """
-    at = slice(start, end)
-    steps = np.flatnonzero(reference[at] > 0) + start
+    rates = _rates(run)[start:end]
+    steps = np.flatnonzero(rates.max(axis=1) > 0)
     if len(steps) == 0:
         return float("nan")
-    needed = expected_length(run)[steps] / reference[steps]
-    taken = run.itl[steps, run.k[steps]] + run.compiled[steps]
-    return float(needed.sum() / taken.sum())
+    at = steps + start
+    played = work = expected_length(run)[at]
+    if run.scripted:
+        work = run.length[at, np.array(run.arms)[rates[steps].argmax(axis=1)]]
+    taken = run.itl[at, run.k[at]] + run.compiled[at]
+    apart = float(run.prompt_ms[start:end].sum()) if prompts else 0.0
+    return float(((work / reference[at]).sum() + apart) / ((work / played * taken).sum() + apart))
+
+
+def expected_ms(run: Run) -> Array:
+    """Expected time of each step without noise and stalls, had it verified what it drafted, shape ``(steps,)``."""
+    return np.asarray(run.itl[np.arange(len(run.k)), run.k] + run.compiled + run.prompt_ms)
+
+
+def tokens_per_s(run: Run, work: Array | None = None) -> float:
+    """Tokens per second of a run.
+
+    Where requests make the load: tokens emitted over the time from the first step to the end of the last one. In a
+    script all policies have the same steps, but not the same tokens: there ``work`` says with how many tokens each step
+    counts, shape ``(steps,)``, and the time to draft and verify counts in proportion to the tokens expected of it.
+    """
+    if work is None:
+        return 1000.0 * float(run.tokens.sum()) / float(run.clock[-1])
+    mine = run.decodes * expected_length(run)
+    pace = np.divide(work, mine, out=np.ones(len(mine)), where=mine > 0)
+    own = run.itl[np.arange(len(run.k)), run.k] * run.noise + run.compiled
+    rest = run.prompt_ms * run.noise + run.extra_ms
+    return 1000.0 * float(work.sum()) / float((pace * own + rest).sum())
 
 
 def regret_ms(run: Run) -> Array:

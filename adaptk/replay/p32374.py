@@ -20,6 +20,8 @@ ITL_MS = (
 )
 """Inter-token latency as printed, milliseconds: a row per batch size, a column per K."""
 
+NAME = "measured in vLLM #32374: Llama-3.1-8B + EAGLE on H100"
+
 ACCEPTANCE = tuple(conditional([0.6812, 0.3914, 0.2035, 0.1014, 0.0514]))
 """Conditional acceptance per position, shape ``(5,)``; printed there as the share of steps that reach a position."""
 
@@ -47,4 +49,4 @@ def p32374_surface() -> CostSurface:
     draft = itl - verify
     verify[0], draft[0] = HOST_MS + LAYER_MS * LLAMA_8B.layers, 0.0
     prompt = prefill_ms(Deployment(H100, LLAMA_8B))
-    return CostSurface("P32374", np.zeros(1), verify[None], draft, prompt, MIXED_LAYER_MS * LLAMA_8B.layers)
+    return CostSurface(NAME, np.zeros(1), verify[None], draft, prompt, MIXED_LAYER_MS * LLAMA_8B.layers)

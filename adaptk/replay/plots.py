@@ -13,6 +13,9 @@ from adaptk.replay.story import Arm, Story
 
 WIDTH_INCHES = 5.0  # as wide as a column of the report on a desk, and legible on a phone
 DPI = 150
+NARROWEST = 0.05
+"""Least span of an axis of ratios: smaller ones would make luck look like a difference."""
+
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
@@ -32,7 +35,7 @@ class Picture(NamedTuple):
 
 
 def goodput_picture(parts: Sequence[Summary]) -> Picture:
-    """Goodput over the oracle's per policy with intervals, the best on top."""
+    """The oracle ratio per policy with intervals, the best on top."""
     known = [part for part in parts if not math.isnan(part.oracle.value)]
     figure = _figure(0.9 + 0.21 * max(len(known), 3))
     axes = figure.add_subplot()
@@ -43,7 +46,7 @@ def goodput_picture(parts: Sequence[Summary]) -> Picture:
             axes.plot([low, high], [i, i], color=colour, linewidth=2.5, solid_capstyle="butt", alpha=0.6)
         axes.plot([value], [i], "o", color=colour, markersize=5)
     axes.axvline(1.0, color=BLACK, linewidth=0.8, linestyle="--")
-    axes.set(xlabel="goodput over the oracle's", ylim=(len(known) - 0.4, -0.6))
+    axes.set(xlabel="oracle ratio", ylim=(len(known) - 0.4, -0.6), xlim=_at_least(axes.get_xlim(), NARROWEST))
     axes.set_yticks(range(len(known)), [part.policy for part in known])
     for label in axes.get_yticklabels():
         if label.get_text() == "adaptk":
@@ -53,9 +56,8 @@ def goodput_picture(parts: Sequence[Summary]) -> Picture:
     said = "; ".join(f"{part.policy} {part.oracle.value:.3f}" for part in known)
     return Picture(
         _png(figure),
-        f"Goodput over the oracle's, best first: {said}.",
-        "Goodput per policy over the oracle's (dashed: 1). Bars: 90 % bootstrap intervals over seeds, where there are "
-        "several.",
+        f"Oracle ratio, best first: {said}.",
+        "Oracle ratio per policy (dashed: 1). Bars: 90 % bootstrap intervals over seeds, where there are several.",
     )
 
 
@@ -165,6 +167,19 @@ def _usual_k(story: Story, name: str) -> int:
 
 def _ms(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f} ms"
+
+
+def _at_least(limits: tuple[float, float], span: float) -> tuple[float, float]:
+    """Limits that are ``span`` apart at least, around the same middle.
+
+    Examples
+    --------
+    >>> _at_least((0.75, 1.25), 0.05), _at_least((1.0, 1.25), 0.75)
+    ((0.75, 1.25), (0.75, 1.5))
+    """
+    low, high = limits
+    more = max(0.0, span - (high - low)) / 2.0
+    return low - more, high + more
 
 
 def _or_nan(value: float | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from adaptk.replay import calibrated
@@ -19,6 +20,7 @@ class Preset(NamedTuple):
     surface: CostSurface
     acceptance: tuple[float, ...]  # conditional per draft position, as many as the surface has
     note: str
+    kv_tokens: int | None = None  # that the KV cache holds; None: not known
 
 
 def preset(name: str) -> Preset:
@@ -41,7 +43,7 @@ def preset(name: str) -> Preset:
 
 def _roofline(deployment: Deployment, max_batch: int) -> Preset:
     note = f"{deployment.name}: roofline from datasheets, not measured; EAGLE-3-like drafter"
-    return Preset(roofline_surface(deployment, max_batch=max_batch), EAGLE3, note)
+    return Preset(roofline_surface(deployment, max_batch=max_batch), EAGLE3, note, deployment.kv_tokens)
 
 
 def _dense() -> Preset:
@@ -58,13 +60,23 @@ def _p32374() -> Preset:
     note = (
         "Llama-3.1-8B with EAGLE on an H100: step times of vLLM pull request 32374; what of them is drafting is assumed"
     )
-    return Preset(p32374_surface(), ACCEPTANCE, note)
+    return Preset(p32374_surface(), ACCEPTANCE, note, Deployment(H100, LLAMA_8B).kv_tokens)
+
+
+def _rooflines() -> dict[str, Callable[[], Preset]]:
+    """Each GPU with each model; the 70B on as many GPUs as leave room for its KV cache."""
+    made: dict[str, Callable[[], Preset]] = {}
+    for chip, large in ((H100, 4), (H200, 4), (B200, 2)):
+        short = chip.name.split()[0].lower()
+        for model, name, gpus, batch in (
+            (LLAMA_8B, "8b", 1, 256), (LLAMA_70B, "70b", large, 256), (QWEN3_30B_A3B, "moe", 1, 512),
+        ):  # fmt: skip
+            made[f"{short}-{name}"] = partial(_roofline, Deployment(chip, model, gpus), batch)
+    return made
 
 
 PRESETS: dict[str, Callable[[], Preset]] = {
-    "h100-8b": lambda: _roofline(Deployment(H100, LLAMA_8B), 256),
-    "h200-70b": lambda: _roofline(Deployment(H200, LLAMA_70B, chips=4), 256),
-    "b200-moe": lambda: _roofline(Deployment(B200, QWEN3_30B_A3B), 512),
+    **_rooflines(),
     "dense-100b-calibrated": _dense,
     "moe-calibrated": _moe,
     "p32374": _p32374,

@@ -16,13 +16,13 @@ from adaptk.replay.policies.manager import AcceptanceManager
 from adaptk.replay.policies.nightjar_bins import NightjarBins
 from adaptk.replay.policies.sglang_ema import SglangEma
 from adaptk.replay.policies.sglang_throughput import SglangThroughput
-from adaptk.replay.policies.static import FixedK, StaticTable
+from adaptk.replay.policies.static import FixedK, StaticTable, as_configured
 from adaptk.replay.policies.turbospec import TurboSpec
 from adaptk.replay.policies.utility_phases import UtilityPhases
 from adaptk.replay.policies.window_bandit import EpsilonMean, EpsilonMedian, WindowUcb
 from adaptk.replay.simulator import Run
 
-NO_DRAFTER = "no-drafter"
+NO_DRAFTER, HINDSIGHT = "no-drafter", "hindsight"
 GREEDY = "adaptk-greedy"
 _FIXED = re.compile(r"fixed-(\d+)")
 
@@ -49,9 +49,8 @@ def _ablations() -> dict[str, Entry]:
     for learnt, parts in live.items():
         for how, draws in (("", True), ("-greedy", False)):
             for bound, ledger in (("", True), ("-unbounded", False)):
-                only = f"learns {learnt[1:]} only; " if learnt else ""
-                rule = "Thompson draws" if draws else "argmax"
-                about = f"adaptk, {only}{rule}, {'1 % budget' if ledger else 'no budget'}"
+                only = f"learns {learnt[1:]} only, " if learnt else "adaptk, "
+                about = f"{only}{'draws' if draws else 'argmax'}, {'1 % budget' if ledger else 'no budget'}"
                 entries[f"adaptk{learnt}{how}{bound}"] = Entry(about, _ablation(*parts, draws, ledger))
     entries["adaptk"] = Entry("adaptk as shipped", _of(Adaptive))
     return entries
@@ -60,8 +59,8 @@ def _ablations() -> dict[str, Entry]:
 POLICIES: dict[str, Entry] = {
     **_ablations(),
     "oracle": Entry("clairvoyant: plays the best arm of each step", _of(Oracle)),
-    "hindsight": Entry("the best static table for this very load, made afterwards", Hindsight),
-    "table": Entry("vLLM's dynamic speculative decoding, seed table (P1)", _of(StaticTable)),
+    HINDSIGHT: Entry("the best static table for this load, made afterwards", Hindsight),
+    "table": Entry("vLLM by itself: its seed table, else the largest K (P1)", _of(as_configured)),
     "table-other-drafter": Entry(
         "the same, its acceptance measured with another drafter", _of(lambda s: StaticTable.other_drafter(s, "low"))
     ),
@@ -94,7 +93,7 @@ POLICIES: dict[str, Entry] = {
     "depth-ewma-seeded": Entry(
         "the same, seeded by the table (P8, the rival to beat)", _of(lambda s: DepthEwma(s, "seeded"))
     ),
-    NO_DRAFTER: Entry("an engine with no drafter loaded: K=0 without its price", _of(lambda s: FixedK(s, 0))),
+    NO_DRAFTER: Entry("no drafter loaded: K=0 without its price", _of(lambda s: FixedK(s, 0))),
 }
 """Every policy by name; ``fixed-0``, ``fixed-1``, ... stand beside them."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import math
 import platform
 import shlex
 from collections import defaultdict
@@ -16,12 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from adaptk._version import __version__
+from adaptk.replay import remarks
 from adaptk.replay.aggregate import Overall, Summary, overall, summaries
 from adaptk.replay.evaluate import Row
 from adaptk.replay.files import write_whole
+from adaptk.replay.glossary import TERMS, explained
 from adaptk.replay.plots import Picture, goodput_picture
 from adaptk.replay.scenarios import Scenario
-from adaptk.replay.terminal import interval, number, passes
+from adaptk.replay.terminal import interval, number, passes, share
 
 STYLE = """
 :root { color-scheme: light; }
@@ -55,7 +56,7 @@ class Content:
     """What a report tells of.
 
     ``stories`` are pictures of single runs by scenario, ``left_out`` says why scenarios lack them; ``notes`` are what
-    the source of the load has to say. ``created`` is the moment that the report bears.
+    is to be said before the figures. ``created`` is the moment that the report bears.
     """
 
     title: str
@@ -89,14 +90,14 @@ def render(content: Content) -> str:
     for part in found:
         by_scenario[part.scenario].append(part)
     ran = [scenario for scenario in content.scenarios if scenario.name in by_scenario]
-    checked = {scenario.name for scenario in ran if scenario.checks}
+    checked = any(part.passed is not None for part in found)
     body = [
         f"<h1>{_text(content.title)}</h1>",
         *_what_ran(content, len(ran)),
-        *(_over_all(overall(content.rows, checked), len(ran), bool(checked)) if len(ran) > 1 else ()),
+        *(_over_all(overall(content.rows), len(ran), checked) if len(ran) > 1 else ()),
         f"<h2>{'Scenarios' if len(ran) > 1 else 'Scenario'}</h2>",
         *([f"<p>{_text(content.left_out)}</p>"] if content.left_out else ()),
-        *(part for scenario in ran for part in _scenario(scenario, by_scenario[scenario.name], content.stories)),
+        *(part for scenario in ran for part in _scenario(scenario, by_scenario[scenario.name], content)),
         *_definitions(),
     ]
     head = (
@@ -119,9 +120,8 @@ def _what_ran(content: Content, scenarios: int) -> list[str]:
     ]
     if content.cut_short:
         lines.append('<p class="warn">Interrupted: this is what was finished until then.</p>')
-    if len(seeds) == 1:
-        lines.append('<p class="warn">One seed gives no interval: differences may be luck.</p>')
-    return [*lines, *(f"<p>{_text(note)}</p>" for note in content.notes)]
+    marks = {remarks.ONE_SEED: ' class="warn"'}
+    return [*lines, *(f"<p{marks.get(note, '')}>{_text(note)}</p>" for note in content.notes)]
 
 
 def _over_all(parts: Sequence[Overall], scenarios: int, checked: bool) -> list[str]:
@@ -141,19 +141,22 @@ def _over_all(parts: Sequence[Overall], scenarios: int, checked: bool) -> list[s
     ]
 
 
-def _scenario(scenario: Scenario, parts: Sequence[Summary], stories: Mapping[str, Sequence[Picture]]) -> list[str]:
-    pictures = [goodput_picture(parts), *stories.get(scenario.name, ())]
+def _scenario(scenario: Scenario, parts: Sequence[Summary], content: Content) -> list[str]:
+    pictures = [goodput_picture(parts), *content.stories.get(scenario.name, ())]
+    verdict = remarks.verdict(scenario, content.rows)
     return [
         f'<section class="scenario" id="{_text(scenario.name)}"><h3>{_text(scenario.name)}</h3>',
-        f"<p>{_text(scenario.about)}</p>",
-        _figures_table(parts, bool(scenario.checks)),
+        f"<p>{_text(scenario.about)}<br>{_text(remarks.engine(scenario))}</p>",
+        _figures_table(parts),
+        *([f"<p><strong>{_text(verdict)}</strong></p>"] if verdict else ()),
         *_checks(scenario, parts),
         f'<div class="figures">{"".join(map(_figure, pictures))}</div></section>',
     ]
 
 
-def _figures_table(parts: Sequence[Summary], checked: bool) -> str:
+def _figures_table(parts: Sequence[Summary]) -> str:
     waits = any(part.latency_ms is not None for part in parts)
+    checked = any(part.passed is not None for part in parts)
     head = ["policy", "oracle ratio", "table ratio", *["passed"] * checked, "tok/s", *["ms per token"] * waits,
             "switches per 1,000", "exploring, ms", "regret, ms", "p50, ms", "p99, ms", "below K=0",
             "recovery, steps"]  # fmt: skip
@@ -163,13 +166,9 @@ def _figures_table(parts: Sequence[Summary], checked: bool) -> str:
         cells += [passes(part.passed, part.seeds)] * checked + [number(part.tokens_per_s, 9)]
         cells += [number(part.latency_ms, 8, 2)] * waits + [number(part.switches_per_1000, 6)]
         cells += [number(part.explore_ms, 8), number(part.regret_ms, 9), number(part.p50_ms, 7, 2)]
-        cells += [number(part.p99_ms, 7, 2), _percent(part.below_k0), number(part.recovery_steps, 8, 0)]
+        cells += [number(part.p99_ms, 7, 2), share(part.below_k0), number(part.recovery_steps, 8, 0)]
         rows.append(cells)
     return _table(head, rows)
-
-
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def _checks(scenario: Scenario, parts: Sequence[Summary]) -> list[str]:
@@ -206,44 +205,10 @@ def _figure(picture: Picture) -> str:
     )
 
 
-DEFINITIONS = (
-    ("Oracle", "Plays the best arm of each step, which the simulator tells it. It looks one step ahead only."),
-    (
-        "Oracle ratio",
-        "Time that the oracle would have needed for the expected tokens of each step, over the time expected of the "
-        "policy, compilation included; prompt tokens are in neither. 1 is perfect. For an engine without drafter: its "
-        "goodput over the oracle's.",
-    ),
-    (
-        "Table ratio",
-        "The same against the static table, or against the largest K where there is no table. Above 1: better.",
-    ),
-    (
-        "Ratios over seeds",
-        "Geometric means. Intervals are 90 % bootstrap intervals over paired seeds, widened for small samples; all "
-        "other figures are medians.",
-    ),
-    (
-        "Tokens per second",
-        "Tokens emitted over the time of the run. A scripted load has the same steps for every policy, but not the "
-        "same tokens: there each step counts with the tokens expected of the oracle in it.",
-    ),
-    ("Exploring", "Expected milliseconds lost against the oracle in steps that the policy itself calls exploration."),
-    ("Regret", "Expected milliseconds lost against the best arm of each step, all steps together."),
-    ("Below K=0", "Share of the time in steps whose expected goodput is below that of K=0 with the drafter loaded."),
-    (
-        "Recovery",
-        "Steps from the first change of the world until K is within 2 % of the best for 20 steps; - where nothing "
-        "changes or it does not recover.",
-    ),
-    ("Milliseconds per token", "Time since arrival per token of the answer, mean over finished requests."),
-)
-
-
 def _definitions() -> list[str]:
     return [
         "<h2>How to read the figures</h2><dl>",
-        *(f"<dt>{_text(term)}</dt><dd>{_text(said)}</dd>" for term, said in DEFINITIONS),
+        *(f"<dt>{_text(term.name)}</dt><dd>{_text(explained(term))}</dd>" for term in TERMS),
         "</dl>",
         "<p>Everything here is simulated. Step times come from published profiles, from rooflines made of datasheets, "
         "from surfaces calibrated on published ratios, or, where a trace was replayed, from its own steps. Noise, "

@@ -5,7 +5,7 @@ Which of the two a file is, and whether it is compressed with gzip, is recognise
 References
 ----------
 Patel et al., "Splitwise: Efficient Generative LLM Inference Using Phase Splitting", ISCA 2024: the CSV, columns
-``TIMESTAMP`` (date and time), ``ContextTokens`` and ``GeneratedTokens``.
+``TIMESTAMP`` (date and time), ``ContextTokens`` and ``GeneratedTokens``, read in upper or lower case.
 Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST 2025: the JSONL, an object per line with
 ``timestamp`` (milliseconds), ``input_length``, ``output_length`` and ``hash_ids``.
 """
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaptk.replay.workload import Requests
 from adaptk.tablerows import shown
@@ -39,6 +40,7 @@ MAX_TOKENS = 10_000_000
 _MAX_LINE = 2**20  # bytes; keeps a file of something else from filling the memory
 _MAX_MS = 1e15  # a clock in nanoseconds lies above it
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_PROPER = {column.lower(): column for column in _COLUMNS}
 _KEYS = ("timestamp", "input_length", "output_length")
 _FORMS = (
     f"give a CSV with a header line and the columns {', '.join(_COLUMNS)}, "
@@ -146,15 +148,20 @@ def first(requests: Requests, n: int) -> Requests:
     """The first ``n`` requests, at least 1, or all if there are fewer."""
     if n < 1:
         raise ValueError(f"n is {n!r}: give at least 1 request")
+    return only(requests, np.arange(len(requests)) < n)
+
+
+def only(requests: Requests, which: NDArray[np.bool_]) -> Requests:
+    """The requests for which ``which`` is true, at least one, shape ``(requests,)``."""
     known = requests.known
     return Requests(
-        requests.arrival_ms[:n],
-        requests.prompt[:n],
-        requests.output[:n],
-        requests.kind[:n],
-        None if requests.round is None else requests.round[:n],
-        None if requests.after_tokens is None else requests.after_tokens[:n],
-        None if known is None else known[: int(requests.output[:n].sum())],
+        requests.arrival_ms[which],
+        requests.prompt[which],
+        requests.output[which],
+        requests.kind[which],
+        None if requests.round is None else requests.round[which],
+        None if requests.after_tokens is None else requests.after_tokens[which],
+        None if known is None else known[np.repeat(which, requests.output)],
     )
 
 
@@ -202,7 +209,7 @@ def _recognised(
     if line.lstrip().startswith(b"{"):
         return _mooncake_row, _chain((number, line), lines)
     try:
-        header = [field.strip() for field in _fields(line)]
+        header = [_PROPER.get(field.strip().lower(), field) for field in _fields(line)]
     except _LineError as error:
         raise WorkloadError(f"{name}, line {number}: {error}: {_FORMS}") from None
     missing = [column for column in _COLUMNS if column not in header]

@@ -106,9 +106,9 @@ def roofline_surface(
     verify[:, 0] = floor
     draft = drafting_ms(deployment, drafter or eagle(model), batch) * np.maximum(k, 1.0)
     draft[0] = 0.0
-    return CostSurface(
-        deployment.name, np.array(CONTEXTS), verify, draft, prefill_ms(deployment), MIXED_LAYER_MS * model.layers
-    )
+    name = f"roofline from datasheets: {deployment.name}"
+    prompt = prefill_ms(deployment)
+    return CostSurface(name, np.array(CONTEXTS), verify, draft, prompt, MIXED_LAYER_MS * model.layers)
 
 
 def prefill_ms(deployment: Deployment) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr as put
 from numpy.typing import NDArray
 
 from adaptk.decision import Decision
@@ -29,9 +29,10 @@ Array = NDArray[np.float64]
 class Engine(NamedTuple):
     """How the engine runs its batches.
 
-    ``max_requests`` run at once; a step has at most ``max_tokens`` tokens; the KV cache holds ``kv_tokens``. ``runner``
-    1 makes a step's drafts within that step's time, 2 within the next one's (vLLM's model runners V1 and V2). ``delay``
-    is the number of further steps that are scheduled before a step's result is known: 0 sync, 1 async.
+    ``max_requests`` run at once; prompts fill a step up to ``max_tokens`` tokens, decoding requests and their drafts
+    are never cut; the KV cache holds ``kv_tokens``. ``runner`` 1 makes a step's drafts within that step's time, 2
+    within the next one's (vLLM's model runners V1 and V2). ``delay`` is the number of further steps that are scheduled
+    before a step's result is known: 0 sync, 1 async.
     """
 
     max_requests: int = 256
@@ -81,7 +82,9 @@ class Run:
     ``length`` and ``itl`` hold the expected acceptance length and step time of every K, shape ``(steps, k_max + 1)``;
     zero in steps without decoding requests. Prompt tokens are not in ``itl``. ``length_now`` is what ``length`` comes
     down to where the policy has let the drafter go cold, ``compiled`` the part of ``elapsed`` that compilation took.
-    ``arms`` are those that the run is judged by.
+    ``noise`` multiplies a step's time, ``prompt_ms`` is the expected time of its prompt tokens, ``extra_ms`` what the
+    load adds: with ``itl`` they give the time of one K, where ``elapsed`` of a step after a change holds two.
+    ``arms`` are those that the run is judged by; ``scripted`` whether the load was a script.
     """
 
     arms: tuple[int, ...]
@@ -97,9 +100,13 @@ class Run:
     itl: Array
     length_now: Array
     compiled: Array
+    noise: Array
+    prompt_ms: Array
+    extra_ms: Array
     exploring: NDArray[np.bool_]
     ended_ms: Array  # clock at the end of each request, NaN where it did not end, shape (requests,)
     preempted: int
+    scripted: bool
     rows: list[TraceRow] = field(default_factory=list)
 
 
@@ -126,7 +133,7 @@ def simulate(world: World, policy: Policy, record: bool = False, arms: tuple[int
     exploring = np.zeros(world.steps, dtype=bool)
     rows: list[TraceRow] = []
     _drive(world, policy, arrays, exploring, rows if record else None)
-    return _run(arms, arrays, exploring, rows)
+    return _run(world, arms, arrays, exploring, rows)
 
 
 def _drive(
@@ -153,23 +160,14 @@ def _drive(
         advance(k, *args)
         now = state.tolist()
         if learns:
-            drafted, accepted, emitted, numbers = buffer[:, :batch].tolist()
+            made = before if second else None
+            # The clock is the log's: the state's has moved on where the engine then idles.
             waiting.append(
                 _record(
-                    batch_size=batch,
-                    elapsed_ms=float(real[_ELAPSED]),
-                    k=k,
-                    drafted=drafted,
-                    accepted=accepted,
-                    context_tokens=context,
-                    prefill_tokens=prompt,
-                    draft_k=before if second else None,
-                    decodes=decodes,
-                    emitted=emitted,
-                    t_ms=float(clock[step]),  # not the state's: that has moved on where the engine then idles
-                    requests=numbers if numbered else None,
+                    batch, float(real[_ELAPSED]), k, buffer[:, :batch].tolist(), context, prompt, made, decodes,
+                    float(clock[step]), numbered,
                 )
-            )
+            )  # fmt: skip
             if len(waiting) > delay:
                 _observe(observe, waiting.popleft(), rows)
         before = k
@@ -178,11 +176,34 @@ def _drive(
         _observe(observe, record, rows)
 
 
-def _record(**fields: Any) -> StepRecord:
+def _record(
+    batch_size: int,
+    elapsed_ms: float,
+    k: int,
+    rows: list[list[int]],
+    context: int | None,
+    prompt: int,
+    draft_k: int | None,
+    decodes: int,
+    t_ms: float,
+    numbered: bool,
+) -> StepRecord:
     """A record of fields that are known to be sound: to check them takes longer than to simulate the step."""
     record = copy(_EMPTY)
-    for name, value in fields.items():
-        force_setattr(record, name, value)
+    put(record, "batch_size", batch_size)
+    put(record, "elapsed_ms", elapsed_ms)
+    put(record, "k", k)
+    put(record, "drafted", rows[0])
+    put(record, "accepted", rows[1])
+    put(record, "emitted", rows[2])
+    put(record, "context_tokens", context)
+    put(record, "prefill_tokens", prompt)
+    put(record, "decodes", decodes)
+    put(record, "t_ms", t_ms)
+    if draft_k is not None:
+        put(record, "draft_k", draft_k)
+    if numbered:
+        put(record, "requests", rows[3])
     return record
 
 
@@ -241,8 +262,8 @@ def _arrays(world: World, k_max: int) -> _Arrays:
         conf[Conf.SCRIPTED], real[Real.MEAN_OUTPUT], script = 1, load.output, _script(load)
     else:
         slots = widest = engine.max_requests
-        requests, arrivals = _requests(load), np.ascontiguousarray(load.arrival_ms, dtype=float)
-        known = known if load.known is None else np.ascontiguousarray(load.known, dtype=np.int8)
+        requests, arrivals = _requests(load), np.array(load.arrival_ms, dtype=float)
+        known = known if load.known is None else np.array(load.known, dtype=np.int8)
     supply = np.ones_like(drafter.acceptance) if drafter.supply is None else drafter.supply
     return _Arrays(
         slots=np.zeros((len(Slot), max(slots, 1)), dtype=np.int64),
@@ -254,11 +275,11 @@ def _arrays(world: World, k_max: int) -> _Arrays:
         conf=conf,
         real=real,
         script=script,
-        surface=np.ascontiguousarray(world.surface.verify_ms[:, :, : k_max + 1], dtype=float),
-        contexts=np.ascontiguousarray(world.surface.contexts, dtype=float),
-        draft=np.ascontiguousarray(world.surface.draft_ms[:, : k_max + 1], dtype=float),
-        chances=np.stack([drafter.acceptance, supply]),
-        mix=np.zeros((0, 0)) if drafter.mix is None else np.ascontiguousarray(drafter.mix),
+        surface=np.array(world.surface.verify_ms[:, :, : k_max + 1], dtype=float, order="C"),
+        contexts=np.array(world.surface.contexts, dtype=float, order="C"),
+        draft=np.array(world.surface.draft_ms[:, : k_max + 1], dtype=float, order="C"),
+        chances=np.array([drafter.acceptance, supply], dtype=float, order="C"),
+        mix=np.zeros((0, 0)) if drafter.mix is None else np.array(drafter.mix, dtype=float, order="C"),
         weather=_weather(world),
         seen=np.zeros((k_max + 1, len(CAPTURE_SIZES) + 1), dtype=np.int64),
         sizes=np.asarray(CAPTURE_SIZES, dtype=np.int64),
@@ -298,7 +319,16 @@ def _weather(world: World) -> Array:
     return weather
 
 
-def _run(arms: tuple[int, ...], arrays: _Arrays, exploring: NDArray[np.bool_], rows: list[TraceRow]) -> Run:
+def _prompt_ms(world: World, arrays: _Arrays, steps: int) -> Array:
+    surface, prompt = world.surface, arrays.log[Log.PREFILL, :steps]
+    mixed = np.where(prompt > 0, surface.mixed_ms + surface.prefill_ms * prompt, 0.0)
+    alone = np.where(arrays.log[Log.DECODES, :steps] == 0, surface.verify_ms[0, 0, 0] + surface.draft_ms[0, 0], 0.0)
+    return np.asarray(arrays.weather[Weather.LEVEL, :steps] * (mixed + alone))
+
+
+def _run(
+    world: World, arms: tuple[int, ...], arrays: _Arrays, exploring: NDArray[np.bool_], rows: list[TraceRow]
+) -> Run:
     steps = int(arrays.state[State.STEP])
     log = arrays.log[:, :steps]
     whole = log.astype(np.int64)
@@ -316,8 +346,12 @@ def _run(arms: tuple[int, ...], arrays: _Arrays, exploring: NDArray[np.bool_], r
         itl=arrays.truth[1, :steps],
         length_now=arrays.truth[2, :steps],
         compiled=log[Log.COMPILED],
+        noise=arrays.weather[Weather.FACTOR, :steps],
+        prompt_ms=_prompt_ms(world, arrays, steps),
+        extra_ms=arrays.weather[Weather.EXTRA_MS, :steps],
         exploring=exploring[:steps],
         ended_ms=arrays.ended,
         preempted=int(arrays.state[State.PREEMPTED]),
+        scripted=isinstance(world.load, Script),
         rows=rows,
     )

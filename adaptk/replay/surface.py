@@ -171,6 +171,5 @@ class CostSurface:
         whole[:, 0] = whole[:, 0, :1]
         beyond = np.maximum(whole - whole[:, :, :1], 0.0)
         draft = draft_share * beyond.min(axis=0)
-        return cls(
-            str(table.meta.get("name", "table")), np.asarray(levels, float), whole - draft, draft, prefill_ms, 0.0
-        )
+        name = str(table.meta.get("name", "a table taken for the truth"))
+        return cls(name, np.asarray(levels, float), whole - draft, draft, prefill_ms, 0.0)

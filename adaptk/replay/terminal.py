@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from adaptk.replay import glossary
 from adaptk.replay.aggregate import Overall, Summary, Worst
 from adaptk.replay.intervals import Interval
 
 WIDTH = 80
-LEGEND = (
-    "oracle: goodput over that of the clairvoyant oracle, geometric mean of the seeds with its 90 % interval; table: "
-    "the same over the static table (or the largest K where there is none). The rest are medians: sw/1k, changes of K "
-    "per 1,000 steps; expl ms, lost while exploring"
-)
+MOST_INDENT = 24  # of what is said about a name
 
 
 class Line(NamedTuple):
@@ -34,68 +32,86 @@ class Column(NamedTuple):
     left: bool = False
 
 
-def scenario_lines(name: str, about: str, parts: Sequence[Summary], checked: bool) -> list[Line]:
-    """The table of one scenario; without ``checked`` nothing is said of passes."""
+def scenario_lines(about: Sequence[str], parts: Sequence[Summary], said: str = "") -> list[Line]:
+    """The table of one scenario below what it is about, a line or more for each, and above what is ``said`` of it.
+
+    A column stands only where there is something to fill it with.
+    """
     columns = [
         Column("oracle [90 %]", 19, lambda i: interval(parts[i].oracle)),
         Column("table", 5, lambda i: ratio(parts[i].table.value)),
         Column("tok/s", 7, lambda i: number(parts[i].tokens_per_s, 7)),
         Column("sw/1k", 6, lambda i: number(parts[i].switches_per_1000, 6)),
-        Column("expl ms", 7, lambda i: number(parts[i].explore_ms, 7)),
+        Column("<K=0", 6, lambda i: share(parts[i].below_k0)),
     ]
     if any(part.latency_ms is not None for part in parts):
         columns.append(Column("ms/tok", 6, lambda i: number(parts[i].latency_ms, 6)))
-    if checked:
+    if any(part.passed is not None for part in parts):
         columns.append(Column("passed", 6, lambda i: passes(parts[i].passed, parts[i].seeds)))
-    title = [Line(text, "title") for text in wrapped(f"{name}: {about}")]
-    return [*title, *_table([part.policy for part in parts], columns)]
+    first, *rest = about
+    title = [Line(text, "title") for text in wrapped(first)] + [Line(text) for more in rest for text in wrapped(more)]
+    return [*title, *_table([part.policy for part in parts], columns), *(Line(text, "own") for text in wrapped(said))]
 
 
-def overall_lines(parts: Sequence[Overall], scenarios: int) -> list[Line]:
-    """The tables over all scenarios: means, then the worst scenario of each policy."""
+def overall_lines(parts: Sequence[Overall], scenarios: int, closely: Collection[str]) -> list[Line]:
+    """The tables over all scenarios: means, then the worst scenario of the policies to be looked at ``closely``."""
     means = [
         Column("oracle [90 %]", 19, lambda i: interval(parts[i].oracle)),
         Column("table [90 %]", 19, lambda i: interval(parts[i].table)),
         Column("in", 5, lambda i: str(parts[i].scenarios)),
         Column("passed", 9, lambda i: passes(parts[i].passed if parts[i].judged else None, parts[i].judged)),
     ]
+    few = [part for part in parts if part.policy in closely]
     worst = [
-        Column("lowest oracle ratio", 27, lambda i: _worst(parts[i].worst_by_oracle), left=True),
-        Column("lowest table ratio", 27, lambda i: _worst(parts[i].worst_by_table), left=True),
+        Column("lowest oracle ratio", 27, lambda i: _worst(few[i].worst_by_oracle), left=True),
+        Column("lowest table ratio", 27, lambda i: _worst(few[i].worst_by_table), left=True),
     ]
-    names = [part.policy for part in parts]
     about = f"All {scenarios} scenarios: geometric means; intervals over seeds, for these scenarios"
     lines = [Line(text, "title") for text in wrapped(about)]
-    return [*lines, *_table(names, means), Line(""), Line("Worst scenario of each policy", "title"),
-            *_table(names, worst)]  # fmt: skip
+    lines += _table([part.policy for part in parts], means)
+    if few:
+        names = [part.policy for part in few]
+        lines += [Line(""), Line("Worst scenario", "title"), *_table(names, worst)]
+    return lines
 
 
 def legend(waits: bool, checked: bool) -> list[Line]:
     """What the columns mean; with ``waits`` those of request logs too, with ``checked`` those of scenarios."""
-    text = LEGEND + ("; ms/tok, time since arrival per token of the answer." if waits else ".")
-    if checked:
-        text += " passed: seeds in which every check of the scenario holds."
-    return [Line(line) for line in wrapped(text)]
+    return [Line(line) for line in wrapped(glossary.legend(waits, checked))]
 
 
 def listing(entries: Sequence[tuple[str, str]]) -> list[str]:
-    """Names with what is said about them, the latter indented to one place; long names stand on their own line."""
-    indent = min(max((len(name) for name, _ in entries), default=0), 24) + 2
+    """A line for each name with what is said about it; the latter begins at one place except behind long names."""
+    indent = max((len(name) for name, _ in entries if len(name) <= MOST_INDENT), default=0)
     lines = []
     for given, about in entries:
-        name = " ".join(given.split())
-        first, *rest = textwrap.wrap(about, WIDTH - indent) or [""]
-        if len(name) > indent - 2:
-            lines += [*textwrap.wrap(name, WIDTH), f"{'':<{indent}}{first}"]
-        else:
-            lines.append(f"{name:<{indent}}{first}".rstrip())
-        lines += [f"{'':<{indent}}{text}" for text in rest]
+        name = folded(" ".join(given.split()), WIDTH)[0]
+        lines.append(f"{name:<{indent}}  {shortened(about, WIDTH - 2 - max(indent, len(name)))}".rstrip())
     return lines
 
 
+def shortened(text: str, width: int) -> str:
+    """The longest beginning of ``text`` of at most ``width`` that ends with a part of it, else with a word, else cut.
+
+    Examples
+    --------
+    >>> shortened("a roofline: from datasheets; not measured", 30)
+    'a roofline: from datasheets'
+    """
+    text = " ".join(text.split())
+    if len(text) <= width:
+        return text
+    for ends in (r"[:;,.]? [(]|[:;,.] ", r" "):
+        kept = [text[: end.start()] for end in re.finditer(ends, text) if end.start() <= width]
+        if kept:
+            return kept[-1]
+    return text[: max(width, 0)]
+
+
 def wrapped(text: str) -> list[str]:
-    """``text`` in lines of at most 80 columns."""
-    return textwrap.wrap(text, WIDTH)
+    """``text`` in lines of at most 80 columns, names and percentages in one piece."""
+    kept = text.replace(" %", "\0%").replace("% [", "%\0[")
+    return [line.replace("\0", " ") for line in textwrap.wrap(kept, WIDTH, break_on_hyphens=False)]
 
 
 def interval(value: Interval) -> str:
@@ -109,6 +125,17 @@ def interval(value: Interval) -> str:
     if math.isnan(value.low):
         return ratio(value.value)
     return f"{ratio(value.value)} [{ratio(value.low)},{ratio(value.high)}]"
+
+
+def share(value: float) -> str:
+    """A share in percent in at most 6 columns; ``-`` where it is unknown.
+
+    Examples
+    --------
+    >>> share(0.00123), share(1.0), share(math.nan)
+    ('0.1 %', '100 %', '-')
+    """
+    return "-" if math.isnan(value) else f"{number(100.0 * value, 4)} %"
 
 
 def ratio(value: float) -> str:

@@ -15,14 +15,14 @@ _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 _UNIT = 1.0 / 9007199254740992.0
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _mixed(x: Any) -> Any:
     x = (x ^ (x >> _S30)) * _B
     x = (x ^ (x >> _S27)) * _C
     return x ^ (x >> _S31)
 
 
-@njit(cache=True)
+@njit
 def uniform(seed: int, stream: int, a: int, b: int) -> float:
     """A number in [0, 1) that belongs to these four (splitmix64's finaliser over a Weyl sequence)."""
     x = _mixed(np.uint64(seed) * _A + np.uint64(stream))
@@ -31,7 +31,7 @@ def uniform(seed: int, stream: int, a: int, b: int) -> float:
     return float(x >> _S11) * _UNIT
 
 
-@njit(cache=True)
+@njit
 def kind_of(home: int, request: int, token: int, conf: Any, mix: Any) -> int:
     """Kind of text of a token of a request whose home kind is given."""
     if mix.shape[0] == 0:
@@ -44,7 +44,7 @@ def kind_of(home: int, request: int, token: int, conf: Any, mix: Any) -> int:
     return home
 
 
-@njit(cache=True)
+@njit
 def warmth(state: Any, real: Any) -> float:
     """Factor of acceptance: below 1 while a drafter that was off finds its way back."""
     if state[State.COLD] == 0 or real[Real.COLD] == 0.0:
@@ -52,7 +52,7 @@ def warmth(state: Any, real: Any) -> float:
     return 1.0 - real[Real.COLD] * np.exp(-state[State.WARM] / real[Real.COLD_STEPS])
 
 
-@njit(cache=True)
+@njit
 def accepted_drafts(
     slots: Any, i: int, drafted: int, warmth: float, requests: Any, known: Any, conf: Any, chances: Any, mix: Any
 ) -> int:
@@ -72,7 +72,7 @@ def accepted_drafts(
     return drafted
 
 
-@njit(cache=True)
+@njit
 def supplied_drafts(slots: Any, i: int, k: int, conf: Any, chances: Any, mix: Any) -> int:
     """Drafts that the drafter returns for a request when asked for k."""
     request, cursor = slots[Slot.REQUEST, i], slots[Slot.CURSOR, i]

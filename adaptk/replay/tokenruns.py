@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptk.replay.columns import request_numbers, tokens_of
+from adaptk.replay.columns import emitted_tokens, numbered, request_numbers
 from adaptk.replay.drafter import HIT, MISS, UNKNOWN
 from adaptk.step import StepRecord
 
@@ -20,7 +20,10 @@ class Stream:
 
     ``outcomes`` has ``HIT``, ``MISS`` or ``UNKNOWN`` for each token of the answer. A request of d drafts of which n
     were accepted shows n hits and, if n < d, a miss; the token behind a full acceptance, and what was emitted without
-    drafts, was never drafted. That holds for a drafter that proposes the same token whatever K is (a chain).
+    drafts, was never drafted. That holds for a drafter that proposes the same token whatever K is (a chain). How many
+    drafts the drafter returned is kept in ``drafts``, of which only the shares are replayed: where it sometimes
+    returned fewer than it was asked for, supply is drawn anew, and a replay is right on average, not to the token, even
+    at the recorded K.
     """
 
     first: int  # step in which it joined
@@ -42,22 +45,28 @@ class Runs(NamedTuple):
     drafting: NDArray[np.int64]  # requests that go on after the step, for which drafts are made
     live: NDArray[np.int64]  # requests that have joined and not ended, scheduled or not
     silent: int  # requests that emitted nothing, which are not among the streams
-    recomputed: int  # prompt tokens in steps in which no request had a prompt: caches lost to preemption
+    recomputed: int  # prompt tokens in steps in which no request had a prompt: caches lost to preemption, if numbered
 
 
 def token_runs(steps: Sequence[StepRecord]) -> Runs:
-    """Follow every request through a trace."""
+    """Follow every request through a trace.
+
+    What the trace does not say is guessed: which entry is which request by :func:`request_numbers`, what it emitted by
+    :func:`emitted_tokens`. Without numbers nothing counts as computed again.
+    """
     streams: dict[int, Stream] = {}
     asked: dict[int, int] = {}
     answering: list[list[Stream]] = []
     late = drafts_late(steps)
     before, emitted, decodes = (np.zeros(len(steps), dtype=np.int64) for _ in range(3))
     total = recomputed = 0
-    for i, (step, requests) in enumerate(zip(steps, request_numbers(steps), strict=True)):
+    who = list(request_numbers(steps))
+    tokens, known = emitted_tokens(steps, who), numbered(steps)
+    for i, (step, requests) in enumerate(zip(steps, who, strict=True)):
         before[i] = total
         members = [streams.setdefault(request, Stream(i, total)) for request in requests]
         begun = [stream for stream in members if not stream.outcomes]
-        if not begun:
+        if known and not begun:
             recomputed += step.prefill_tokens
         for stream in begun:
             stream.prompt += step.prefill_tokens / len(begun)
@@ -65,7 +74,7 @@ def token_runs(steps: Sequence[StepRecord]) -> Runs:
         decodes[i] = _decodes(step, len(begun))
         for at, (request, stream) in enumerate(zip(requests, members, strict=True)):
             stream.last = i
-            emitted[i] += _take_in(stream, step, at, asked.get(request, 0))
+            emitted[i] += _take_in(stream, step, at, tokens[i][at], asked.get(request, 0))
             asked[request] = step.k if late or step.draft_k is None else step.draft_k
         total += int(emitted[i])
         answering.append([stream for stream in members if stream.outcomes])
@@ -80,9 +89,9 @@ def drafts_late(steps: Sequence[StepRecord]) -> bool:
     return any(step.draft_k for step in steps)
 
 
-def _take_in(stream: Stream, step: StepRecord, at: int, asked: int) -> int:
-    """Add what a request did in a step; the tokens that it emitted."""
-    drafted, accepted, tokens = step.drafted[at], step.accepted[at], tokens_of(step, at)
+def _take_in(stream: Stream, step: StepRecord, at: int, tokens: int, asked: int) -> int:
+    """Add what a request did in a step; the ``tokens`` that it emitted."""
+    drafted, accepted = step.drafted[at], step.accepted[at]
     if stream.outcomes or drafted:
         stream.drafts.append((max(asked, drafted), drafted, accepted))
     seen = [HIT] * accepted + [MISS if accepted < drafted else UNKNOWN]

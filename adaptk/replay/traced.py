@@ -18,7 +18,17 @@ from adaptk.replay.scenarios import Scenario
 from adaptk.replay.simulator import World
 from adaptk.replay.surface import Array, CostSurface
 from adaptk.replay.tokenruns import Runs, token_runs
-from adaptk.replay.tracefit import ENOUGH, EXTREME, Samples, fit_cost, mean_factor, played, samples_of, with_table
+from adaptk.replay.tracefit import (
+    ENOUGH,
+    EXTREME,
+    Samples,
+    fit_cost,
+    mean_factor,
+    played,
+    samples_of,
+    table_over_trace,
+    with_table,
+)
 from adaptk.replay.tracekinds import kinds
 from adaptk.replay.traceload import engine_of, load_of, most_steps
 from adaptk.replay.tracerows import read_rows, time_ms
@@ -26,6 +36,8 @@ from adaptk.replay.workload import Requests
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 from adaptk.tracefile import TraceError
+
+FOREIGN = 2.0  # times the trace's step times, or one over it: the table is of another engine
 
 RECORDED = "recorded"
 """Name of the policy that plays what was recorded."""
@@ -35,7 +47,7 @@ class Traced(NamedTuple):
     """A trace made into a scenario.
 
     The scenario has a policy ``RECORDED`` of its own, which plays what was recorded. ``skipped`` counts the rows that
-    could not be read, ``notes`` say what was assumed, ``measured_tokens_per_s`` is of the steps that have a time.
+    were passed over, ``notes`` say what was assumed, ``measured_tokens_per_s`` is of the steps that have a time.
     """
 
     scenario: Scenario
@@ -54,10 +66,11 @@ def traced_scenario(
 
     Of each request, the tokens come as they were recorded: where a draft was accepted or rejected it always will be
     (exact for chain drafters and every K up to the recorded one); a token that was never drafted is drawn from the
-    acceptance of its stretch of the trace. Load is a closed loop on work: a request arrives when as many tokens have
-    been emitted as in the trace before it joined: a faster policy gets it sooner, at the same point of the work. One
-    that waited for a place in a full engine waits again. Time in which the trace's engine was idle is left out. Step
-    times are those of a cost surface fitted to the trace, with noise like that of the trace.
+    acceptance of its stretch of the trace, and so is the number of drafts where the drafter left some out. Load is a
+    closed loop on work: a request arrives when as many tokens have been emitted as in the trace before it joined: a
+    faster policy gets it sooner, at the same point of the work. One that waited for a place in a full engine waits
+    again. Time in which the trace's engine was idle is left out. Step times are those of a cost surface fitted to the
+    trace, with noise like that of the trace.
 
     Parameters
     ----------
@@ -138,15 +151,22 @@ def _cost(
         if len(known) < 2 and any(k in arms for k in missing):
             seen = f"only K={known[0]} was" if known else "no K was"
             raise TraceError(
-                f"{path}: {seen} played for {ENOUGH} steps, which does not tell what another costs: give a table of "
-                "step times, or only that K as arms"
+                f"{path}: {seen} played for at least {ENOUGH} steps, which does not tell what another costs: give a "
+                "table of step times, or only that K as arms"
             )
     fit = fit_cost(samples, known)
-    surface = fit.surface(Path(path).name, *size, 2.0 * float(samples.context.max()))
+    surface = fit.surface(f"step times fitted to {Path(path).name}", *size, 2.0 * float(samples.context.max()))
     if table is not None:
         surface = with_table(surface, table, missing, known)
     usual = fit.expected(samples) / mean_factor(fit.noise)
-    return _Cost(surface, fit.noise, _cost_notes(samples, usual, missing, table is not None))
+    notes = _cost_notes(samples, usual, missing, table is not None)
+    off = 1.0 if table is None else table_over_trace(surface, table, samples, known)
+    if not 1.0 / FOREIGN <= off <= FOREIGN:
+        notes.append(
+            f"the table's step times are {off:.3g} times those of the trace in the median: policies start far from "
+            "the truth; give a table of the engine that was recorded"
+        )
+    return _Cost(surface, fit.noise, notes)
 
 
 def _load_notes(steps: Sequence[StepRecord], runs: Runs, load: Requests) -> list[str]:
@@ -173,7 +193,10 @@ def _load_notes(steps: Sequence[StepRecord], runs: Runs, load: Requests) -> list
             f"{runs.recomputed} prompt tokens were computed again after a preemption: there is none in a replay"
         )
     if any(step.emitted is None for step in steps):
-        notes.append("some steps do not say what they emitted: taken as one token more than was accepted")
+        notes.append(
+            "some steps do not say what they emitted: taken as one token more than was accepted, "
+            "and none for a part of a prompt; which steps are such parts is guessed"
+        )
     return notes
 
 

@@ -158,6 +158,19 @@ def with_table(surface: CostSurface, table: GoodputTable, unknown: Sequence[int]
     return replace(surface, verify_ms=verify)
 
 
+def table_over_trace(surface: CostSurface, table: GoodputTable, samples: Samples, known: Sequence[int]) -> float:
+    """Step time in the table over that of the trace's surface, the median of the steps that decode at a known K."""
+    counted = samples.take((samples.decodes > 0) & np.isin(samples.k, known))
+    if len(counted.ms) == 0:
+        return 1.0
+    batches, ks = counted.decodes.astype(int), counted.k.astype(int)
+    context = float(np.median(counted.context))
+    column = {k: i for i, k in enumerate(known)}
+    times = table.itl_grid(np.arange(1, surface.max_batch + 1), known, context if table.contexts else None)
+    theirs = times[batches - 1, [column[k] for k in ks.tolist()]]
+    return float(np.median(theirs / surface.itl_grid(context)[batches, ks]))
+
+
 def _columns(samples: Samples, batches: Sequence[float], ks: Sequence[float]) -> Array:
     """The terms' columns, shape ``(steps, terms)``; the last two are those of prompt tokens."""
     decodes, drafting = samples.decodes[:, None], samples.drafting[:, None]

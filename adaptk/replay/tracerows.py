@@ -7,8 +7,14 @@ import os
 from collections import Counter
 from typing import Any, NamedTuple
 
+from adaptk.controller import LONGEST_MS, SHORTEST_MS
+from adaptk.decision import Decision
 from adaptk.step import StepRecord
+from adaptk.tablerows import MAX_K
 from adaptk.tracefile import TraceError, TraceRow, read_trace
+
+MOST_TOKENS = 10**8
+"""Most prompt or draft tokens of a step, and tokens in the KV cache: no engine holds as many."""
 
 
 class Rows(NamedTuple):
@@ -24,10 +30,15 @@ class Rows(NamedTuple):
 def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
     """Read a trace and check that its rows fit together.
 
-    Refused, or with ``lenient`` skipped and counted: a clock that goes back, lists with another number of requests than
-    the batch, a request named twice. Passed over with a note: steps without requests, and steps whose outcome never
-    came (no lists). A step that played another K than its decision says is taken as played: in shadow mode that is the
-    rule.
+    Refused, or with ``lenient`` skipped and counted: a clock that goes back, a decision's number that stands twice or
+    goes back, lists with another number of requests than the batch, a request named twice, more tokens emitted than the
+    drafts explain, a propensity outside (0, 1], and numbers that no engine has (K above 1024, arms below 0, more than
+    ``MOST_TOKENS`` tokens). Passed over with a note: steps without requests, and steps whose outcome never came (no
+    lists). A step that played another K than its decision says is taken as played: in shadow mode that is the rule.
+
+    Taken with a note: steps without a time that can be believed (see :func:`time_ms`), decisions without a propensity,
+    and steps that are missing, as the numbers of the decisions show. Rows that are missing, or stand twice, where the
+    trace has no decisions cannot be seen. Where the numbers begin again at 0, another controller took over.
 
     Raises
     ------
@@ -36,13 +47,15 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
     """
     trace = read_trace(path, lenient)
     steps, skipped, seen = [], trace.skipped, Counter[str]()
-    clock = -math.inf
+    clock, order = -math.inf, _Order()
     arms: set[int] = set()
     for row, line in zip(trace.rows, trace.lines, strict=True):
         step = row.step
-        fault = _fault(step, clock)
+        fault = _clock_fault(step, clock) or _list_fault(step) or _size_fault(row)
         if step.t_ms is not None and math.isfinite(step.t_ms):
             clock = step.t_ms
+        if row.decision is not None:
+            fault = order.fault(row.decision, line) or fault
         if fault is not None:
             if not lenient:
                 raise TraceError(f"{path}, line {line}: {fault}, or read leniently to skip and count the row")
@@ -55,30 +68,94 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
     if not steps:
         raise TraceError(f"{path}: has no step that can be replayed: record one with ADAPTK_TRACE or adaptk demo")
     notes = [f"{count} {what}" for what, count in seen.items()]
+    if order.missing:
+        are, them = ("step is", "it") if order.missing == 1 else ("steps are", "them")
+        notes.insert(0, f"{order.missing} {are} missing from the trace, with what was emitted in {them}")
     if skipped:
-        notes.insert(0, f"{skipped} rows were skipped")
+        notes.insert(0, "1 row was skipped" if skipped == 1 else f"{skipped} rows were skipped")
     return Rows(trace.header, steps, tuple(sorted(arms)), skipped, notes)
 
 
 def time_ms(step: StepRecord) -> float | None:
-    """Wall time of a step, else the worker's; ``None`` where neither is a positive, finite number."""
+    """Wall time of a step, else the worker's.
+
+    ``None`` where neither lies between the controller's ``SHORTEST_MS`` and ``LONGEST_MS``. The controller cuts a time
+    beyond them; a replay, whose costs are fitted to all times at once, takes it for none.
+    """
     for time in (step.elapsed_ms, step.device_ms):
-        if time is not None and math.isfinite(time) and time > 0:
+        if time is not None and SHORTEST_MS <= time <= LONGEST_MS:
             return time
     return None
 
 
-def _fault(step: StepRecord, clock: float) -> str | None:
+class _Order:
+    """Whether decisions follow one another; ``missing`` counts those that no line of the file can hold."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self._last: int | None = None
+        self._line = 0
+        self._first: Decision | None = None
+
+    def fault(self, decision: Decision, line: int) -> str | None:
+        """What is wrong with the place of a decision on a line."""
+        last, began = self._last, self._first
+        again = last is not None and decision.seq == 0 and decision != began
+        if last is not None and decision.seq <= last and not again:
+            self._line += 1  # the row is nobody's place
+            twice = "stands twice" if decision.seq == last else f"comes after {last}"
+            return f"decision.seq {decision.seq} {twice}: remove the row, which repeats or belongs elsewhere"
+        if last is not None and not again:
+            self.missing += max(0, (decision.seq - last) - (line - self._line))
+        if last is None or again:
+            self._first = decision
+        self._last, self._line = decision.seq, line
+        return None
+
+
+def _clock_fault(step: StepRecord, clock: float) -> str | None:
     if step.t_ms is not None and step.t_ms < clock:
         return (
             f"t_ms goes back from {clock:g} to {step.t_ms:g}: split a file that holds two recordings, remove the row "
             "of a clock that was set"
         )
+    return None
+
+
+def _list_fault(step: StepRecord) -> str | None:
     if len(step.drafted) not in (0, step.batch_size):
         return f"drafted has {len(step.drafted)} entries, batch_size is {step.batch_size}: give one per request"
     if step.requests is not None and len(set(step.requests)) < len(step.requests):
-        twice = next(number for number in step.requests if list(step.requests).count(number) > 1)
+        twice = next(number for number, times in Counter(step.requests).items() if times > 1)
         return f"requests names {twice} twice: give each request a number of its own"
+    # Drafts that do not count (dummies, grammar) may be accepted all the same: they are only among the verified.
+    others = 0 if step.verified is None else max(0, step.verified - sum(step.drafted))
+    for tokens, accepted in zip(step.emitted or (), step.accepted, strict=False):
+        if tokens > accepted + 1 + others:
+            return f"emitted has {tokens} for a request that accepted {accepted}: give at most one token more"
+    return None
+
+
+def _size_fault(row: TraceRow) -> str | None:
+    """Numbers that no engine has, which a replay would count up to."""
+    step, decision = row.step, row.decision
+    ks = [("k", step.k), ("draft_k", step.draft_k or 0), *(("drafted", drafts) for drafts in step.drafted)]
+    if decision is not None:
+        ks += [("decision.k", decision.k), *(("decision.arms", arm) for arm in decision.arms)]
+    for name, k in ks:
+        if not 0 <= k <= MAX_K:
+            return f"{name} has {k}: K is a whole number from 0 to {MAX_K}; mend or remove the row"
+    for tokens in step.emitted or ():
+        if tokens > MAX_K + 1:
+            return f"emitted has {tokens}: give at most {MAX_K + 1}, as K ends at {MAX_K}; mend or remove the row"
+    for name in ("prefill_tokens", "context_tokens", "verified"):
+        tokens = getattr(step, name)
+        if tokens is not None and tokens > MOST_TOKENS:
+            return f"{name} is {tokens}: give at most {MOST_TOKENS}; mend or remove the row"
+    if decision is not None and not math.isnan(decision.propensity) and not 0.0 < decision.propensity <= 1.0 + 1e-9:
+        return (
+            f"decision.propensity is {decision.propensity:g}: give a probability above 0 and up to 1, null if unknown"
+        )
     return None
 
 
@@ -90,6 +167,8 @@ def _look(row: TraceRow, seen: Counter[str]) -> None:
         seen["steps are left out whose outcome never came; their tokens are missing"] += 1
     elif time_ms(step) is None:
         seen["steps have no time: their cost is taken from the others"] += 1
+    if decision is not None and math.isnan(decision.propensity):
+        seen["decisions have no propensity: a replay does not need it"] += 1
     if decision is not None and decision.k != step.k:
         seen["steps played another K than was decided (shadow mode?): the K played is replayed"] += 1
     elif decision is not None and step.k not in decision.arms:

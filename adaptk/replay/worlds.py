@@ -31,7 +31,7 @@ SAFE_K0 = Check("0.99 of in-engine K=0", lambda judged: judged.of_fixed(0) >= 0.
 
 def WORLDS() -> tuple[Scenario, ...]:  # noqa: N802 - the counterpart of CASES
     """All long worlds."""
-    return (*_dense(), *_wrong_tables(), *_costs(), *_disturbed(), *_training(), _azure(), *_seed_figures())
+    return (*_dense(), _cold(), *_wrong_tables(), *_costs(), *_disturbed(), *_training(), _azure(), *_seed_figures())
 
 
 def _scenario(
@@ -76,8 +76,9 @@ def _dense() -> list[Scenario]:
     p = preset("p32374")
     drafter = Drafter(profiles(p.acceptance, k_max=5))
     moe = preset("b200-moe")
-    moe_drafter = Drafter(profiles(moe.acceptance))
-    kinds = [[a * f for a in p.acceptance] for f in np.linspace(0.3, 1.3, 12)]
+    moe_acceptance = [0.6]
+    moe_drafter = Drafter(profiles(moe_acceptance))
+    kinds = [[a * f for a in p.acceptance] for f in np.linspace(0.2, 1.45, 12)]
     drifting = Drafter(profiles(*[[min(a, 0.95) for a in kind] for kind in kinds], k_max=5))
 
     def by_hour(rng: np.random.Generator) -> Script:
@@ -97,18 +98,33 @@ def _dense() -> list[Scenario]:
             "a mixture of experts: best K low, high, low; right table",
             _scripted(moe.surface, moe_drafter, _wave(1, 512, 4000)),
             moe.surface,
-            moe.acceptance,
+            moe_acceptance,
             DEEP,
         ),
         _scenario(
             "acceptance-drift",
-            "acceptance goes slowly up and down fourfold; batch 24",
+            "acceptance goes slowly up and down sevenfold; batch 24",
             _scripted(p.surface, drifting, by_hour),
             p.surface,
             p.acceptance,
             ARMS,
         ),
     ]
+
+
+def _cold() -> Scenario:
+    """A drafter that reads the target's states and loses touch while nothing is drafted."""
+    p = preset("p32374")
+    drafter = Drafter(profiles(p.acceptance, k_max=5), cold=0.6, cold_steps=30.0)
+    return _scenario(
+        "cold-drafter",
+        "drafts are poor for 30 steps after K=0; batch 224 and 12 in turn",
+        _scripted(p.surface, drafter, lambda rng: script(STEPS, lambda s: 224 if (s // 500) % 2 else 12)),
+        p.surface,
+        p.acceptance,
+        ARMS,
+        checks=(NEAR,),
+    )
 
 
 def _wrong_tables() -> list[Scenario]:

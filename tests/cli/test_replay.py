@@ -17,6 +17,8 @@ from adaptk.replay import scenarios as known
 from adaptk.replay import sweep
 from adaptk.replay.evaluate import Bench, Row
 from adaptk.replay.files import KIND, SCHEMA_VERSION
+from adaptk.replay.presets import PRESETS
+from adaptk.replay.registry import POLICIES
 from adaptk.trace import TraceWriter
 from tests.replay.handmade import surface
 from tests.replay.tiny import ACCEPTANCE, ARMS, tiny
@@ -38,12 +40,17 @@ def rows_of(path: Path) -> list[tuple[str, str, int]]:
 
 
 def test_the_list_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every scenario and policy is named with what it is."""
+    """Every scenario, policy and preset is named with what it is, in one line."""
     assert main(["replay", "--list"]) == 0
     out = capsys.readouterr().out
     assert "T1  what T1 is about" in out
     assert "depth-ewma-seeded         the same, seeded by the table" in out
+    assert "recorded                  with --trace: what was recorded" in out
+    assert "p32374                 measured in vLLM #32374: Llama-3.1-8B + EAGLE on H100" in out
     assert "usual: oracle, hindsight, table, adaptk" in out
+    listed = out.partition("\nusual:")[0].split("\n\n")
+    assert [group.split("\n")[0] for group in listed] == ["Scenarios", "Policies", "Presets"]
+    assert sum(len(group.strip().split("\n")) - 1 for group in listed) == 2 + len(POLICIES) + 2 + len(PRESETS)
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -58,10 +65,15 @@ def test_scenarios_rows_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     assert max(map(len, out.partition("Rows:")[0].splitlines())) <= 80
     assert "T2: what T2 is about" in out
     assert "All 2 scenarios" in out
+    assert "engine: by hand" in out
+    assert out.count("adaptk against the static table: tok/s ") == 2
+    worst = out.partition("Worst scenario\n")[2].partition("\n\n")[0]
+    assert {line.split()[0] for line in worst.split("\n") if line[0] != " "} == {"policy", "adaptk", "table"}
     assert out.endswith(f"Rows: {rows}\nReport: {report}\n")
     document = read(rows)
     assert (document["schema_version"], document["kind"]) == (SCHEMA_VERSION, KIND) == (1, "adaptk-replay")
     assert (document["command"], document["skipped"], document["cut_short"]) == (["adaptk", *argv], 0, False)
+    assert (document["notes"], document["measured_tokens_per_s"]) == ([], None)
     policies = ("adaptk", "adaptk-greedy", "table")
     assert rows_of(rows) == [(s, p, seed) for s in ("T1", "T2") for seed in (0, 1) for p in policies]
     assert set(document["rows"][0]) == set(Row.__struct_fields__)
@@ -84,7 +96,8 @@ def test_the_usual_policies_are_the_default(tmp_path: Path) -> None:
     [
         (["--scenario", "T9"], "scenario 'T9' is unknown: adaptk replay --list names them"),
         (["--scenario", "T1", "--policy", "oracel"], "policy 'oracel' is unknown: did you mean oracle?"),
-        (["--scenario", "T1", "--policy", "recorded"], "policy 'recorded' is unknown"),
+        (["--scenario", "T1", "--policy", "recorded"], "policy 'recorded' is what a trace recorded: leave it out"),
+        (["--scenario", "T1", "--acceptance", "0.8"], "--acceptance goes with --workload: leave it out"),
         (["--scenario", "T1", "--policy", "fixed-2"], "policy 'fixed-2' is no arm of any scenario chosen"),
         (["--scenario", "T1", "--rate", "2"], "--rate goes with --workload: leave it out"),
         (["--scenario", "T1", "--table", "t.json"], "--table goes with --trace or --workload"),
@@ -92,8 +105,16 @@ def test_the_usual_policies_are_the_default(tmp_path: Path) -> None:
         (["--workload", "missing.csv"], "missing.csv: there is no such file"),
         (["--trace", "missing.jsonl"], "missing.jsonl: there is no such file"),
         (["--workload", "missing.csv", "--table", "missing.json"], "missing.json: there is no such file"),
-        (["--scenario", "T1", "--json", "no/rows.json"], "no/rows.json: its folder does not exist"),
-        (["--scenario", "T1", "--html", "no/report.html"], "no/report.html: its folder does not exist"),
+        (["--scenario", "T1", "--json", "no/rows.json"], "--json no/rows.json: its folder does not exist"),
+        (["--scenario", "T1", "--html", "no/report.html"], "--html no/report.html: its folder does not exist"),
+        (["--scenario", "T1", "--html", "."], "--html .: is a folder"),
+        (
+            ["--scenario", "T1", "--html", "o", "--json", "./o"],
+            "--html o: is the file of --json too: give another path",
+        ),
+        (["--trace", "t.jsonl", "--json", "t.jsonl"], "--json t.jsonl: is the file of --trace too"),
+        (["--workload", "w.csv", "--html", "w.csv"], "--html w.csv: is the file of --workload too"),
+        (["--trace", "t.jsonl", "--table", "t.json", "--json", "t.json"], "--json t.json: is the file of --table too"),
     ],
 )
 def test_mistakes_are_said_without_a_traceback(
@@ -114,6 +135,9 @@ def test_mistakes_are_said_without_a_traceback(
         (["--scenario", "T1", "--trace", "t.jsonl"], "not allowed with argument"),
         (["--scenario", "T1", "--seeds", "0"], "'0': give a whole number of at least 1"),
         (["--workload", "w.csv", "--arms", "0;1"], "'0;1': give whole numbers with commas"),
+        (["--workload", "w.csv", "--acceptance", "0.8,x"], "'0.8,x': give shares from 0 to 1 with commas, as 0.8"),
+        (["--workload", "w.csv", "--acceptance", "80"], "'80': give shares from 0 to 1"),
+        (["--workload", "w.csv", "--acceptance", "nan"], "'nan': give shares from 0 to 1"),
     ],
 )
 def test_bad_arguments_are_refused(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,18 +241,27 @@ def test_a_request_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     lines = [{"timestamp": 50 * i, "input_length": 60, "output_length": 12} for i in range(6)]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines) + "broken\n")
     argv = ["replay", "--workload", str(log), "--lenient", "--preset", "p32374", "--arms", "0,3", "--rate", "2",
-            "--requests", "5", "--policy", "table", "fixed", "--seeds", "1", "--json", str(rows)]  # fmt: skip
+            "--acceptance", "0.9,0.8", "--requests", "5", "--policy", "adaptk", "table", "fixed",
+            "--seeds", "1", "--json", str(rows)]  # fmt: skip
     assert main(argv) == 0
     out = capsys.readouterr().out
     assert "The engine is simulated" in out
+    assert "as given: 0.90, 0.80, 0.80, 0.80, 0.80." in " ".join(out.split())
+    assert "One seed: no interval, differences may be luck." in out
+    assert "The engine does not keep up under any policy" in out
+    assert re.search(r"adaptk against the static table: tok/s \S+ %, ms/tok \S+ %\n", out)
     assert "log.jsonl: 5 requests on p32374, 2 times as fast" in out
     assert "ms/tok" in out
     assert "passed" not in out
     assert max(map(len, out.partition("Rows:")[0].splitlines())) <= 80
     assert read(rows)["skipped"] == 1
-    assert [policy for _, policy, _ in rows_of(rows)] == ["table", "fixed-0", "fixed-3"]
+    assert read(rows)["notes"][0].startswith("The engine is simulated")
+    played = [policy for _, policy, _ in rows_of(rows)]
+    assert played == ["adaptk", "adaptk-greedy", "table", "fixed-0", "fixed-3"]
     assert main([option for option in argv if option != "--lenient"]) == 1
-    assert "line 7" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "line 7" in err
+    assert err.endswith("or pass --lenient to skip and count it\n")
 
 
 def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,12 +281,17 @@ def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, out.partition("Rows:")[0].splitlines())) <= 80
     assert [policy for _, policy, _ in rows_of(rows)][:2] == ["recorded", "oracle"]
     assert main([*argv, "--policy", "table"]) == 0
-    assert [policy for _, policy, _ in rows_of(rows)] == ["table"]
+    assert [policy for _, policy, _ in rows_of(rows)] == ["recorded", "table"]
+    assert "Simulated under the recorded policy:" in " ".join(capsys.readouterr().out.split())
+    document = read(rows)
+    assert document["measured_tokens_per_s"] > 0
+    assert f"Measured when the trace was recorded: {document['measured_tokens_per_s']:.1f}" in document["notes"][-2]
     assert main([*argv, "--policy", "recorded"]) == 0
     assert [policy for _, policy, _ in rows_of(rows)] == ["recorded"]
     with trace.open("a") as file:
         file.write("broken\n")
     assert main(argv) == 1
+    assert "or pass --lenient to skip and count it" in capsys.readouterr().err
     assert main([*argv, "--policy", "recorded", "--lenient"]) == 0
     assert read(rows)["skipped"] == 1
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from adaptk.replay.aggregate import overall, ratio, summaries
+from adaptk.replay.aggregate import overall, paired, ratio, summaries
 from adaptk.replay.intervals import bootstrap_ratio
 from tests.replay.tiny import row
 
@@ -66,13 +66,27 @@ def test_one_seed_has_no_interval() -> None:
 
 def test_an_engine_without_drafter_is_not_judged() -> None:
     """Checks, and what is lost against an oracle of another engine, say nothing of it."""
-    (one,) = summaries([row(policy="no-drafter", passed=False, failed=["made for engines with a drafter"])])
-    assert one.passed is None
-    assert math.isnan(one.regret_ms)
-    assert math.isnan(one.explore_ms)
-    assert math.isnan(one.below_k0)
-    (over,) = overall([row(policy="no-drafter", passed=False)], {"A"})
-    assert over.judged == 0
+    lacks = {"passed": None, "regret_ms": math.nan, "explore_ms": math.nan, "below_k0": math.nan}
+    rows = [row(policy="no-drafter", seed=seed, **lacks) for seed in (0, 1)]
+    (one,) = summaries(rows)
+    assert (one.passed, one.failed) == (None, {})
+    assert all(math.isnan(value) for value in (one.regret_ms, one.explore_ms, one.below_k0))
+    (over,) = overall(rows)
+    assert (over.passed, over.judged) == (0, 0)
+
+
+def test_unfinished_requests_add_up() -> None:
+    (one,) = summaries([row(seed=0, unfinished=2), row(seed=1, unfinished=3)])
+    assert one.unfinished == 5
+
+
+def test_a_figure_over_that_of_another_policy_is_paired_by_seed() -> None:
+    """A seed that one of them lacks does not count."""
+    speeds = {("adaptk", 0): 110.0, ("table", 0): 100.0, ("adaptk", 1): 90.0, ("table", 1): 60.0, ("adaptk", 2): 1.0}
+    rows = [row(policy=policy, seed=seed, tokens_per_s=speed) for (policy, seed), speed in speeds.items()]
+    assert paired(rows, "adaptk", "table", lambda row: row.tokens_per_s) == bootstrap_ratio([1.1, 1.5])
+    assert math.isnan(paired(rows, "adaptk", "table", lambda row: row.latency_ms).value)
+    assert math.isnan(paired(rows, "adaptk", "oracle", lambda row: row.tokens_per_s).value)
 
 
 def test_over_scenarios_by_hand() -> None:
@@ -80,10 +94,10 @@ def test_over_scenarios_by_hand() -> None:
     rows = [
         row("A", seed=0, oracle_ratio=0.5, table_ratio=1.0),
         row("A", seed=1, oracle_ratio=0.5, table_ratio=1.0, passed=False),
-        row("B", seed=0, oracle_ratio=0.9, table_ratio=0.25),
-        row("B", seed=1, oracle_ratio=0.4, table_ratio=1.0),
+        row("B", seed=0, oracle_ratio=0.9, table_ratio=0.25, passed=None),
+        row("B", seed=1, oracle_ratio=0.4, table_ratio=1.0, passed=None),
     ]
-    (one,) = overall(rows, {"A"})
+    (one,) = overall(rows)
     assert one.oracle == pytest.approx(bootstrap_ratio([math.sqrt(0.45), math.sqrt(0.2)]))
     assert one.table.value == pytest.approx(0.25**0.25)
     assert (one.worst_by_oracle.scenario, one.worst_by_table.scenario) == ("A", "B")
@@ -94,14 +108,14 @@ def test_over_scenarios_by_hand() -> None:
 def test_a_seed_that_some_scenario_lacks_does_not_count() -> None:
     """Else a sweep that was cut short would compare different scenarios from seed to seed."""
     rows = [row("A", seed=0, oracle_ratio=0.5), row("A", seed=1, oracle_ratio=0.6), row("B", seed=0, oracle_ratio=0.8)]
-    (one,) = overall(rows, set())
+    (one,) = overall(rows)
     assert one.oracle.value == pytest.approx(math.sqrt(0.4))
     rows = [row("A", seed=1, oracle_ratio=0.6), row("B", seed=0, oracle_ratio=0.8)]
-    (one,) = overall(rows, set())
+    (one,) = overall(rows)
     assert one.oracle.value == pytest.approx(math.sqrt(0.48))
     assert math.isnan(one.oracle.low)
 
 
 def test_policies_that_ran_in_fewer_scenarios_are_last() -> None:
     rows = [row("A", "some", oracle_ratio=0.99), row("A", "all", oracle_ratio=0.5), row("B", "all", oracle_ratio=0.5)]
-    assert [one.policy for one in overall(rows, set())] == ["all", "some"]
+    assert [one.policy for one in overall(rows)] == ["all", "some"]

@@ -46,7 +46,14 @@ def test_the_world_is_the_presets(tmp_path: Path) -> None:
     assert made.scenario.table is not None
     assert made.scenario.table.itl_ms(4, 3) == pytest.approx(world.surface.itl_ms(4, 3, held))
     assert made.notes[0] == f"The engine is simulated: {model.note}."
-    assert f"mean context of {held:.0f}" in made.notes[1]
+    assert f"mean context of {held:.0f}" in made.notes[2]
+
+
+@pytest.mark.parametrize("name", ["h100-70b", "b200-moe", "p32374", "moe-calibrated"])
+def test_the_kv_cache_is_the_presets(tmp_path: Path, name: str) -> None:
+    """Without end where its size is not known."""
+    room, known = workload_scenario(log(tmp_path, (0, 10, 10)), name).scenario.world(0).engine.kv_tokens, preset(name)
+    assert room == (1 << 40 if known.kv_tokens is None else known.kv_tokens)
 
 
 def test_all_requests_end_for_every_policy(tmp_path: Path) -> None:
@@ -68,29 +75,60 @@ def test_rate_and_number_of_requests(tmp_path: Path) -> None:
     assert workload_scenario(path).scenario.about == "3 requests on h100-8b"
 
 
-def test_an_idle_engine_is_said(tmp_path: Path) -> None:
+def test_the_load_is_said(tmp_path: Path) -> None:
     """An hour between two requests; and none where all come at once."""
     idle = workload_scenario(log(tmp_path, (0, 10, 10), (3.6e6, 10, 10)))
-    assert any("The engine is busy 0 % of the time at K=0, 0 % with the static table" in note for note in idle.notes)
-    assert any("raise --rate" in note for note in idle.notes)
+    assert any("busy 0 % of the time without a drafter, 0 % with the static table" in note for note in idle.notes)
     busy = workload_scenario(log(tmp_path, (0, 10, 10), (0, 10, 10)))
     assert any("busy 100 %" in note for note in busy.notes)
-    assert not any("--rate" in note for note in busy.notes)
 
 
-def test_an_overloaded_engine_is_said(tmp_path: Path) -> None:
-    late = workload_scenario(log(tmp_path, (0, 10, 400), (1, 10, 400)))
-    assert any("does not keep up" in note and "Lower --rate" in note for note in late.notes)
+@pytest.mark.parametrize("arms", [(0, 7), (7,)])
+def test_there_are_steps_for_an_engine_without_drafter(tmp_path: Path, arms: tuple[int, ...]) -> None:
+    """Although the arms have no K=0, and answers take a step per token."""
+    made = workload_scenario(log(tmp_path, *((100.0 * i, 10, 300) for i in range(5))), arms=arms)
+    for name in ("no-drafter", "fixed-7"):
+        assert Bench(made.scenario, 2).run(name).row.unfinished == 0
+
+
+class TestAcceptance:
+    def test_it_is_that_of_the_drafter_and_of_the_right_table(self, tmp_path: Path) -> None:
+        """The last one holds; published figures stay out of it."""
+        made = workload_scenario(log(tmp_path, (0, 10, 10)), acceptance=(0.5, 0.25))
+        assert made.scenario.world(0).drafter.acceptance.tolist() == [[0.5, *[0.25] * 6]]
+        assert made.scenario.table is not None
+        assert made.scenario.table.acceptance_length(3) == pytest.approx(1.0 + 0.5 + 0.125 + 0.03125)
+        assert "as given: 0.50, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25." in made.notes[1]
+
+    def test_the_presets_is_said(self, tmp_path: Path) -> None:
+        made = workload_scenario(log(tmp_path, (0, 10, 10)), "p32374")
+        assert "the preset's: 0.68, 0.57, 0.52, 0.50, 0.51." in made.notes[1]
+
+    @pytest.mark.parametrize(
+        ("acceptance", "why"),
+        [
+            ((0.5, 1.5), r"acceptance holds 1.5: give shares from 0 to 1"),
+            ((-0.1,), r"acceptance holds -0.1"),
+            ((float("nan"),), r"acceptance holds nan"),
+            ((), r"acceptance has 0 positions: give 1 to 7"),
+            ((0.5,) * 8, r"acceptance has 8 positions: give 1 to 7, as the preset drafts"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, tmp_path: Path, acceptance: tuple[float, ...], why: str) -> None:
+        with pytest.raises(ValueError, match=why):
+            workload_scenario(log(tmp_path, (0, 10, 10)), acceptance=acceptance)
 
 
 def test_a_load_beyond_the_most_steps_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the requests that end in them, so that every policy serves the same ones."""
     monkeypatch.setattr(fleet, "MOST_STEPS", 50)
     made = workload_scenario(log(tmp_path, (0, 10, 30), (1, 10, 30), (2, 10, 400), (3, 10, 10)))
-    assert len(load_of(made)) == 2
-    assert any("Only the first 2 of 4 requests are served" in note for note in made.notes)
+    # One endless answer does not cost those behind it, nor does its context count.
+    assert load_of(made).output.tolist() == [30, 30, 10]
+    assert any("Only 3 of 4 requests are served" in note for note in made.notes)
+    assert any("mean context of 24 tokens" in note for note in made.notes)
     monkeypatch.setattr(fleet, "MOST_STEPS", 5)
-    with pytest.raises(ValueError, match="the first request does not end within 5 steps"):
+    with pytest.raises(ValueError, match="no request ends within 5 steps"):
         workload_scenario(log(tmp_path, (0, 10, 30)))
 
 

@@ -44,6 +44,10 @@ def run_of(
         "itl": times,
         "length_now": lengths,
         "compiled": np.zeros(steps),
+        "noise": np.ones(steps),
+        "prompt_ms": np.zeros(steps),
+        "extra_ms": np.zeros(steps),
+        "scripted": False,
         "exploring": zeros.astype(bool),
         "ended_ms": np.zeros(0),
         "preempted": 0,
@@ -70,6 +74,38 @@ def test_efficiency_is_time_needed_over_time_taken() -> None:
     assert measures.efficiency(run, measures.best_rate(run), 1, 2) == 1.0
     assert measures.efficiency(run, measures.best_rate(run), 2) == pytest.approx(14.4 / 18.0)
     assert measures.efficiency(run, measures.rate_of(run, 0)) == pytest.approx((10 + 15 + 18) / 40.0)
+
+
+def test_in_a_script_every_step_counts_with_the_same_work() -> None:
+    """Lingering at K=2, where the first step is quick for everybody, does not hide what the second one lost."""
+    itl = [[5.0, 6.0, 9.0], [10.0, 12.0, 18.0]]
+    run = run_of([2, 0], itl=itl, scripted=True)
+    # The best arm makes 1.5 tokens in 6 and 12 ms; for these K=2 takes 9 / 1.8 * 1.5 = 7.5 ms, K=0 10 * 1.5 = 15 ms.
+    assert measures.efficiency(run, measures.best_rate(run)) == pytest.approx(18.0 / 22.5)
+
+
+def test_prompts_count_on_both_sides() -> None:
+    run = run_of([0, 1, 2], prompt_ms=np.array([0.0, 5.6, 10.0]))
+    assert measures.efficiency(run, measures.best_rate(run), prompts=True) == pytest.approx(
+        (34.4 + 15.6) / (40.0 + 15.6)
+    )
+    assert measures.expected_ms(run).tolist() == [10.0, 12.0 + 5.6, 18.0 + 10.0]
+
+
+def test_tokens_per_second_at_the_same_work() -> None:
+    """A step that makes 1 of 3 tokens that count takes three times its own time; prompts and stalls count once."""
+    run = run_of(
+        [0, 1],
+        scripted=True,
+        decodes=np.array([1, 2]),
+        noise=np.array([1.0, 2.0]),
+        prompt_ms=np.array([0.0, 4.0]),
+        extra_ms=np.array([7.0, 0.0]),
+    )
+    assert measures.tokens_per_s(run, np.array([3.0, 6.0])) == pytest.approx(
+        1000 * 9.0 / (3 * 10.0 + 7.0 + 2 * 12.0 * 2.0 + 4.0 * 2.0)
+    )
+    assert measures.tokens_per_s(run) == pytest.approx(1000 * 2 / 22.0)
 
 
 def test_compilation_and_a_cold_drafter_count_against_a_policy() -> None:

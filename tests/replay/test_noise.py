@@ -41,12 +41,12 @@ def test_it_is_stationary_from_the_first_step() -> None:
 
 @pytest.mark.parametrize("length", [1.0, 5.0])
 def test_the_share_of_stalled_steps_is_kept_whatever_a_stall_lasts(length: float) -> None:
-    hit = factors(sigma=0.0, stalls=0.05, stall_factor=4.0, stall_steps=length) > 1.0
+    hit = factors(sigma=0.0, stalls=0.3, stall_factor=4.0, stall_steps=length) > 1.0
     # Steps of one stall stand or fall together: n / (2·length) independent ones.
-    assert abs(hit.mean() - 0.05) < SIGMAS * math.sqrt(0.05 * 0.95 / (STEPS / (2 * length)))
+    assert abs(hit.mean() - 0.3) < SIGMAS * math.sqrt(0.3 * 0.7 / (STEPS / (2 * length)))
     edges = np.flatnonzero(np.diff(hit.astype(int)) == 1)
     longest = hit.sum() / len(edges)
-    expected = length if length > 1 else 1 / 0.95
+    expected = length if length > 1 else 1 / 0.7
     assert longest == pytest.approx(expected, rel=SIGMAS / math.sqrt(len(edges)))
 
 

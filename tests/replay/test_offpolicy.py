@@ -36,16 +36,20 @@ def make_trace(
     ms: Sequence[float],
     batches: Sequence[int] | None = None,
     arms: tuple[int, ...] = (0, 3),
+    runner: int = 2,
 ) -> list[TraceRow]:
     """Row n with decision n; ``tokens`` and ``ms`` follow from the decision before, so one entry more than ``ks``.
 
-    The last row's own decision has no outcome.
+    The last row's own decision has no outcome. On runner 2 a row's time holds the drafts of the decision before.
     """
     batches = [1] * len(tokens) if batches is None else batches
     rows = []
     for n, (count, time, batch) in enumerate(zip(tokens, ms, batches, strict=True)):
         k, p = (ks[n], propensities[n]) if n < len(ks) else (0, 1.0)
-        step = StepRecord(batch_size=batch, elapsed_ms=float(time), k=k, drafted=[9], accepted=[0], emitted=[count])
+        made = (ks[n - 1] if n else 0) if runner == 2 else None
+        step = StepRecord(
+            batch_size=batch, elapsed_ms=float(time), k=k, draft_k=made, drafted=[9], accepted=[0], emitted=[count]
+        )
         rows.append(TraceRow(step, Decision(seq=n, k=k, propensity=p, reason=Reason.EXPLORE, arms=arms)))
     return rows
 
@@ -135,7 +139,9 @@ class TestOutcome:
             StepRecord(batch_size=2, elapsed_ms=5.0, k=3, drafted=[], accepted=[]),
             Decision(seq=0, k=3, propensity=1.0, reason=Reason.EXPLOIT, arms=(0, 3)),
         )
-        second = StepRecord(batch_size=4, decodes=2, elapsed_ms=10.0, k=0, drafted=[3, 3, 0, 0], accepted=[2, 0, 0, 0])
+        second = StepRecord(
+            batch_size=4, decodes=2, elapsed_ms=10.0, k=0, draft_k=3, drafted=[3, 3, 0, 0], accepted=[2, 0, 0, 0]
+        )
         found = inverse_propensity([first, TraceRow(second)], always_3, least_effective=1.0)
         assert found.tokens_per_s == pytest.approx(400.0)
         assert math.isnan(found.low)
@@ -147,13 +153,60 @@ class TestOutcome:
         found = inverse_propensity(rows, always_3, least_effective=1.0)
         assert found.tokens_per_s == pytest.approx(2 * 1000.0 * 22.0 / 80.0)
 
-    def test_a_visits_last_row_drafts_the_next_arm(self) -> None:
-        """Runner V1, visits of 4 steps to K=3 (verify 10, draft 2) from K=0 (verify 8, draft 0): 0.5 ms too quick."""
-        verify, draft = {0: 8.0, 3: 10.0}, {0: 0.0, 3: 2.0}
-        ks = [0, 0, 0, 0, 3, 3, 3, 3] * 40 + [0]
-        ms = [8.0] + [verify[k] + draft[after] for k, after in pairwise(ks)]
-        rows = make_trace(ks[:-1], [0.5] * 320, [3] * 321, ms)
-        assert inverse_propensity(rows, always_3).tokens_per_s == pytest.approx(3000.0 / (12.0 + (0.0 - 2.0) / 4))
+    @pytest.mark.parametrize("ms", [1e9, 1e-300, math.inf, -1.0])
+    def test_times_beyond_belief_are_none(self, ms: float) -> None:
+        rows = [*TINY[:3], TraceRow(msgspec.structs.replace(TINY[3].step, elapsed_ms=ms), TINY[3].decision), TINY[4]]
+        with pytest.raises(SupportError, match="1 have no time"):
+            inverse_propensity(rows, always_3)
+
+
+VERIFY, DRAFT = {0: 8.0, 3: 10.0}, {0: 0.0, 3: 2.0}
+
+
+def first_runner(ks: Sequence[int], propensities: Sequence[float] | None = None) -> list[TraceRow]:
+    """A trace of runner V1: a row's time holds the drafts of its own decision, verification of those before.
+
+    K=3 emits 3 tokens, K=0 one.
+    """
+    ms = [8.0] + [VERIFY[k] + DRAFT[after] for k, after in pairwise([*ks, 0])]
+    tokens = [3 if k else 1 for k in [0, *ks]]
+    return make_trace(ks, propensities or [0.5] * len(ks), tokens, ms, runner=1)
+
+
+class TestFirstRunner:
+    @pytest.mark.parametrize("stay", [2, 3, 4, 50])
+    @every_method
+    def test_the_next_arms_drafts_do_not_count(self, method: Method, stay: int) -> None:
+        """Without it, K=3 would be (2 - 0) / stay ms too quick and K=0 as much too slow."""
+        rows = first_runner([*([0] * stay + [3] * stay) * (200 // stay), 0])
+        assert method(rows, always_3).tokens_per_s == pytest.approx(3000.0 / 12.0)
+        assert method(rows, lambda row: 0).tokens_per_s == pytest.approx(1000.0 / 8.0)
+        half = method(rows, lambda row: {0: 0.5, 3: 0.5}).tokens_per_s
+        assert half == pytest.approx(1000.0 * (3.0 + 1.0) / (12.0 + 8.0), rel=0.01)
+
+    def test_whole_rows_alone_are_effective_and_none_is_left_out(self) -> None:
+        """Visits of 4: 3 of 4 rows are whole."""
+        found = inverse_propensity(first_runner([0, 0, 0, 0, 3, 3, 3, 3] * 40), always_3)
+        assert (found.effective_steps, found.steps, found.left_out) == (pytest.approx(120.0), 320, 0)
+
+    def test_an_arm_that_was_always_left_at_once_lacks_support(self) -> None:
+        with pytest.raises(SupportError, match=r"0.0 effective steps of 200, .* K=3 in 200 of 200 steps"):
+            inverse_propensity(first_runner([0, 3] * 100), always_3)
+
+    @every_method
+    def test_a_few_such_steps_fall_out(self, method: Method) -> None:
+        """At batch 40 K=3 was left at once, in 2 % of the steps: they count in neither sum."""
+        rows = first_runner([3] * 196 + [3, 0, 3, 0], [1.0] * 196 + [0.5] * 4)
+        large = [TraceRow(msgspec.structs.replace(row.step, batch_size=40), row.decision) for row in rows[196:]]
+        found = method([*rows[:196], *large], always_3)
+        assert found.tokens_per_s == pytest.approx(250.0)
+
+    def test_a_drafter_that_did_not_run(self) -> None:
+        """Its row holds no drafts, whatever was decided: the others stand for it."""
+        rows = first_runner([3] * 100, [1.0] * 100)
+        short = msgspec.structs.replace(rows[50].step, draft_k=0, elapsed_ms=10.0)
+        found = inverse_propensity([*rows[:50], TraceRow(short, rows[50].decision), *rows[51:100]], always_3)
+        assert found.tokens_per_s == pytest.approx(250.0)
 
 
 class TestLeftOut:
@@ -178,7 +231,7 @@ class TestLeftOut:
         with pytest.raises(SupportError, match=r"0 of 0 steps can be used .*too short"):
             inverse_propensity(rows, always_3)
 
-    @pytest.mark.parametrize("propensity", [0.0, -0.5, 1.5, math.inf])
+    @pytest.mark.parametrize("propensity", [0.0, -0.5, 1.5, math.inf, 1e-300])
     def test_propensities_that_are_none(self, propensity: float) -> None:
         with pytest.raises(ValueError, match=f"propensity of row 2 is {propensity}"):
             inverse_propensity([*TINY[:2], change(TINY[2], propensity=propensity), *TINY[3:]], always_3)

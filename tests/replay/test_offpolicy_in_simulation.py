@@ -25,17 +25,18 @@ TABLE = P32374.surface.to_table((0, 1, 3, 5), P32374.acceptance)
 
 
 class Randomised:
-    """Plays one of two arms for four steps at a time, the first with a given probability, and says so."""
+    """Plays one of two arms for ``stay`` steps at a time, the first with a given probability, and says so."""
 
     arms = ARMS
 
-    def __init__(self, seed: int, first: float = 0.6) -> None:
+    def __init__(self, seed: int, first: float = 0.6, stay: int = 4) -> None:
         self._rng, self._first, self._left, self._k, self._seq = np.random.default_rng(seed), first, 0, ARMS[0], 0
+        self._stay = stay
         self._open: deque[Decision] = deque()
 
     def choose(self, batch_size: int, context_tokens: int | None = None, decodes: int | None = None) -> int:
         if self._left == 0:
-            self._left, self._k = 4, ARMS[self._rng.random() >= self._first]
+            self._left, self._k = self._stay, ARMS[self._rng.random() >= self._first]
         self._left -= 1
         chance = self._first if self._k == ARMS[0] else 1.0 - self._first
         self._open.append(Decision(seq=self._seq, k=self._k, propensity=chance, reason=Reason.EXPLORE, arms=ARMS))
@@ -61,30 +62,21 @@ def truth(k: int) -> float:
 ESTIMATORS = {"ips": inverse_propensity, "snips": self_normalised, "dr": doubly_robust}
 
 
-def test_intervals_cover_what_the_simulator_knows() -> None:
-    """Runner V2, where a row holds one arm: a true coverage of 85 % gives fewer than 35 of 50 once in 1,000 runs."""
+@pytest.mark.parametrize("stay", [1, 4], ids=["drawn each step", "in visits of 4"])
+@pytest.mark.parametrize("runner", [1, 2])
+def test_intervals_cover_what_the_simulator_knows(runner: int, stay: int) -> None:
+    """Bias below 0.7 %, and at least 19 of 30 intervals hold the truth: at a coverage of 84 % fewer do once in 700."""
     value = truth(3)
     covered = dict.fromkeys(ESTIMATORS, 0)
     bias = dict.fromkeys(ESTIMATORS, 0.0)
-    for seed in range(50):
-        rows = simulate(world(seed, runner=2), Randomised(seed), record=True).rows
+    for seed in range(30):
+        rows = simulate(world(seed, runner), Randomised(seed, stay=stay), record=True).rows
         for name, estimator in ESTIMATORS.items():
             estimate = estimator(rows, lambda row: 3)
             covered[name] += estimate.low <= value <= estimate.high
-            bias[name] += (estimate.tokens_per_s / value - 1.0) / 50
-    assert min(covered.values()) >= 35, (covered, bias)
-    assert max(map(abs, bias.values())) < 0.005, (covered, bias)
-
-
-def test_on_runner_v1_a_visited_arm_is_flattered_as_stated() -> None:
-    """Where arm 3 is entered, its first row made the drafts of arm 1: off by (draft(1) - draft(3)) / stay, no more."""
-    steps, first = 6000, 0.6
-    rows = simulate(world(1, 1, steps), Randomised(1, first), record=True).rows
-    surface = P32374.surface
-    stay = 4.0 / first  # mean length of a stay at arm 3: it is left with the chance of arm 1, every four steps
-    stated = [(surface.draft_ms[b, 1] - surface.draft_ms[b, 3]) / stay / surface.itl_ms(b, 3) for b in (16, 48)]
-    off = self_normalised(rows, lambda row: 3).tokens_per_s / truth(3) - 1.0
-    assert off == pytest.approx(-np.mean(stated), abs=0.006)
+            bias[name] += (estimate.tokens_per_s / value - 1.0) / 30
+    assert min(covered.values()) >= 19, (covered, bias)
+    assert max(map(abs, bias.values())) < 0.007, (covered, bias)
 
 
 def test_a_trace_of_adaptk_itself_rarely_has_support() -> None:

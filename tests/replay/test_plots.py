@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adaptk.replay import plots
 from adaptk.replay.aggregate import summaries
 from adaptk.replay.plots import PlotError, goodput_picture, story_pictures
 from adaptk.replay.story import story
@@ -20,7 +21,23 @@ def test_goodput_is_drawn_and_said() -> None:
     rows = [row(policy=p, seed=s, oracle_ratio=r + 0.01 * s) for p, r in (("a", 0.5), ("b", 0.9)) for s in (0, 1)]
     picture = goodput_picture(summaries(rows))
     assert picture.png.startswith(PNG)
-    assert picture.alt == "Goodput over the oracle's, best first: b 0.905; a 0.505."
+    assert picture.alt == "Oracle ratio, best first: b 0.905; a 0.505."
+
+
+def test_small_differences_do_not_look_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The axis of ratios spans at least 0.05, and more where they differ more."""
+    spans: list[float] = []
+
+    def measured(figure: Any) -> bytes:
+        low, high = figure.axes[0].get_xlim()
+        spans.append(high - low)
+        return PNG
+
+    monkeypatch.setattr(plots, "_png", measured)
+    for other in (0.999, 0.5):
+        goodput_picture(summaries([row(oracle_ratio=1.0), row(policy="table", oracle_ratio=other)]))
+    assert spans[0] == pytest.approx(0.05)
+    assert 0.5 < spans[1] < 0.6
 
 
 @pytest.mark.parametrize("ratio", [math.nan, 0.5])

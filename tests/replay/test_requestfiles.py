@@ -90,6 +90,10 @@ class TestForms:
         ).encode("latin-1")
         assert rows(read(tmp_path, content)) == THREE[:2]
 
+    def test_header_in_any_case(self, tmp_path: Path) -> None:
+        content = AZURE.replace(HEADER, b"timestamp,contexttokens,GENERATEDTOKENS\r\n")
+        assert rows(read(tmp_path, content)) == THREE
+
     def test_keys_in_any_order_and_others_ignored(self, tmp_path: Path) -> None:
         content = b' {"output_length":10.0,"chat_id":{"a":[NaN]},"input_length":4808,"timestamp":-3}\n'
         assert rows(read(tmp_path, content)) == THREE[:1]
@@ -293,7 +297,8 @@ class TestFilesThatAreNone:
             (b"2023-11-16 18:17:03,4808,10\n", ", line 1: is no form of request log"),
             (b"\nTIMESTAMP,GeneratedTokens\n", ", line 2: ContextTokens is missing in the header: give a CSV"),
             (b"TIMESTAMP;ContextTokens;GeneratedTokens\n", ", line 1: is no form of request log"),
-            (b"timestamp,ContextTokens,Generated\n", ", line 1: TIMESTAMP, GeneratedTokens is missing in the header"),
+            (b"time,ContextTokens,Generated\n", ", line 1: TIMESTAMP, GeneratedTokens is missing in the header"),
+            (HEADER.replace(b"\r\n", b",timestamp\n"), ", line 1: TIMESTAMP stands twice in the header: keep one"),
             (HEADER.replace(b"\r\n", b",TIMESTAMP\n"), ", line 1: TIMESTAMP stands twice in the header: keep one"),
             (HEADER.replace(b"\r\n", b',"x\n'), ", line 1: is no line of a CSV"),
             (b"x" * 3_000_000, ", line 1: is no form of request log"),

@@ -91,6 +91,16 @@ def test_a_full_kv_cache_sends_the_newest_back_and_its_tokens_are_computed_again
     assert seen[again[1] + 1].context_tokens == 16
 
 
+def test_a_prompt_holds_its_whole_place_while_it_is_computed() -> None:
+    load = requests([4, 20], [10, 1])
+    run, _ = played(world(load, NEVER, engine={"kv_tokens": 40, "max_tokens": 8}), 0)
+    # 4 + 8 and 20 + 8 fill the cache; a token more and the second goes back, with 11 of its prompt computed.
+    assert run.batch.tolist()[:3] == [2, 2, 1]
+    assert run.prefill.tolist()[:3] == [8, 7, 0]
+    assert run.prefill.sum() == 4 + 11 + 20
+    assert run.preempted == 1
+
+
 def test_several_are_sent_back_newest_first_and_return_in_order() -> None:
     run, seen = played(world(requests([4, 4, 4], [30, 30, 30]), NEVER, engine={"kv_tokens": 60}), 0)
     # 3·(11 + n) > 60 before step 10, 2·(11 + n) > 60 before step 20; the first has ended with step 29.

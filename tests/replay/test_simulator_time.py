@@ -73,6 +73,13 @@ def test_drift_moves_the_whole_step_and_the_part_that_drafts_add() -> None:
     assert run.itl[:, 0] == pytest.approx([idle, idle, 2 * idle, 2 * idle, idle, idle])
 
 
+def test_drafts_take_as_long_as_the_step_that_they_are_made_in() -> None:
+    slower = Drift(steps=(0, 2), level=(1.0, 2.0), k_factor=(1.0, 1.0))
+    run, _ = played(world(script(4, 2), drift=slower, engine={"runner": 2}), 3)
+    plain = verify_ms(2, 3) + draft_ms(2, 3)
+    assert run.elapsed[1:].tolist() == [plain, 2 * plain, 2 * plain]
+
+
 def test_steps_are_padded_to_the_next_size_and_fall_off_a_cliff() -> None:
     at = surface().padded([1, 2, 4, 8, 16], eager=2.0)
     times = [played(world(script(3, batch), surface=at), 3)[0].elapsed[2] - draft_ms(batch, 3) for batch in (2, 3, 4)]

@@ -20,6 +20,8 @@ from adaptk.replay.terminal import (
     number,
     overall_lines,
     scenario_lines,
+    share,
+    shortened,
     wrapped,
 )
 from tests.replay.tiny import row
@@ -30,17 +32,25 @@ def texts(lines: list[Line]) -> list[str]:
 
 
 def test_a_table_by_eye() -> None:
-    rows = [row(seed=s, policy=p, oracle_ratio=r) for s in (0, 1) for p, r in (("adaptk", 0.95), ("table", 0.9))]
-    assert texts(scenario_lines("A", "a wave", summaries(rows), True)) == [
+    rows = [
+        row(seed=s, policy=p, oracle_ratio=r, below_k0=0.025)
+        for s in (0, 1)
+        for p, r in (("adaptk", 0.95), ("table", 0.9))
+    ]
+    rows.append(row(policy="no-drafter", passed=None, below_k0=math.nan, oracle_ratio=0.8))
+    assert texts(scenario_lines(["A: a wave", "engine: by hand"], summaries(rows), "adaptk wins")) == [
         "A: a wave",
-        "policy                         oracle [90 %] table   tok/s  sw/1k expl ms passed",
-        "adaptk                   0.950 [0.950,0.950] 1.100   100.0    5.0     2.0    2/2",
-        "table                    0.900 [0.900,0.900] 1.100   100.0    5.0     2.0    2/2",
+        "engine: by hand",
+        "policy                          oracle [90 %] table   tok/s  sw/1k   <K=0 passed",
+        "adaptk                    0.950 [0.950,0.950] 1.100   100.0    5.0  2.5 %    2/2",
+        "table                     0.900 [0.900,0.900] 1.100   100.0    5.0  2.5 %    2/2",
+        "no-drafter                              0.800 1.100   100.0    5.0      -      -",
+        "adaptk wins",
     ]
 
 
 def test_columns_that_say_nothing_are_left_out_and_waiting_has_one() -> None:
-    lines = texts(scenario_lines("A", "a log", summaries([row(latency_ms=7.25)]), False))
+    lines = texts(scenario_lines(["A: a log"], summaries([row(latency_ms=7.25, passed=None)])))
     assert "passed" not in lines[1]
     assert lines[1].endswith("ms/tok")
     assert lines[2].endswith("   7.2")
@@ -50,25 +60,50 @@ def test_columns_that_say_nothing_are_left_out_and_waiting_has_one() -> None:
 
 def test_adaptk_stands_out() -> None:
     styles = {
-        line.text.split()[0]: line.style
-        for line in scenario_lines("A", "", summaries([row(), row(policy="table")]), True)
+        line.text.split()[0]: line.style for line in scenario_lines(["A"], summaries([row(), row(policy="table")]))
     }
     assert (styles["adaptk"], styles["table"], styles["policy"]) == ("own", "", "head")
 
 
 def test_over_scenarios_the_worst_one_is_named() -> None:
     rows = [row("A", oracle_ratio=0.8), row("moe-hill", oracle_ratio=0.7, table_ratio=1.3)]
-    lines = texts(overall_lines(overall(rows, {"A"}), 2))
-    worst = lines[lines.index("Worst scenario of each policy") + 2 :]
+    rows += [row(name, "fixed-1") for name in ("A", "moe-hill")]
+    lines = texts(overall_lines(overall(rows), 2, {"adaptk", "table"}))
+    worst = lines[lines.index("Worst scenario") + 2 :]
     assert worst == ["adaptk                   0.700                       1.100",
                      "                          moe-hill                    A"]  # fmt: skip
 
 
 def test_names_are_listed_with_what_is_said_of_them() -> None:
-    lines = listing([("short", "one"), ("a-name-of-more-than-24-characters", "two " * 20)])
-    assert lines[0] == "short                     one"
-    assert lines[1] == "a-name-of-more-than-24-characters"
-    assert lines[2].startswith(" " * 26 + "two")
+    """A line each: what is said is cut where a part of it ends."""
+    long = "a-name-of-more-than-24-characters"
+    lines = listing([("shorter", "one"), ("short", "one, two; " + "three " * 20), (long, "four")])
+    assert lines == ["shorter  one", "short    one, two", f"{long}  four"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one, two", "one, two"),
+        ("one (two), three", "one (two)"),
+        ("one: two (three four)", "one: two"),
+        ("one two three four", "one two"),
+        ("onetwothreefour", "onetwothre"),
+    ],
+)
+def test_what_is_too_long_is_cut_where_it_hurts_least(text: str, shown: str) -> None:
+    assert shortened(text, 10) == shown
+
+
+@pytest.mark.parametrize("whole", ["steep-first-draft", "90 %", "+5.0 % [+3.1,+6.0]"])
+def test_some_things_are_not_broken(whole: str) -> None:
+    for before in range(60, 80):
+        assert any(whole in line for line in wrapped("x" * before + f" {whole}"))
+
+
+@pytest.mark.parametrize(("part", "shown"), [(0.123, "12.3 %"), (1.0, "100 %"), (0.0, "0.0 %"), (math.nan, "-")])
+def test_shares(part: float, shown: str) -> None:
+    assert share(part) == shown
 
 
 @pytest.mark.parametrize(
@@ -95,12 +130,21 @@ NUMBERS = st.floats(min_value=0.0, max_value=1e12) | st.just(math.nan)
 def test_no_line_is_wider_than_80_columns(name: str, policy: str, ratio: float, figure: float, checked: bool) -> None:
     """Whatever names and figures come."""
     rows = [
-        row(s, p, oracle_ratio=ratio, table_ratio=ratio, tokens_per_s=figure, explore_ms=figure, latency_ms=figure)
+        row(
+            s,
+            p,
+            oracle_ratio=ratio,
+            table_ratio=ratio,
+            tokens_per_s=figure,
+            latency_ms=figure,
+            below_k0=min(ratio, 1.0),
+            passed=True if checked else None,
+        )
         for s in (name, "B")
         for p in (policy, "adaptk-acceptance-greedy-unbounded")
     ]
-    lines = scenario_lines(name, name, summaries(rows), checked)
-    lines += overall_lines(overall(rows, {name}), 2)
+    lines = scenario_lines([f"{name}: {name}", policy], summaries(rows), name)
+    lines += overall_lines(overall(rows), 2, {policy, "adaptk-acceptance-greedy-unbounded"})
     lines += [Line(text) for text in [*listing([(name, policy), (policy, name)]), *wrapped(name)]]
     assert max(len(line.text) for line in lines) <= WIDTH
     assert not any("\n" in line.text for line in lines)

@@ -17,6 +17,7 @@ from adaptk.replay.tokenruns import token_runs
 from adaptk.replay.traced import RECORDED, Traced, traced_scenario
 from adaptk.replay.tracerows import time_ms
 from adaptk.replay.workload import Requests
+from adaptk.table import GoodputTable
 from adaptk.trace import TraceError, read_trace
 from tests.replay.traces import ARMS, PRESET, SETUP, InTurn, decision, record, requests_of, step, write
 
@@ -212,9 +213,20 @@ class TestArms:
 
     def test_one_k_alone_does_not_tell_what_others_cost(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.jsonl", [step([3], [1])] * 20)
-        with pytest.raises(TraceError, match=r"only K=3 was played for 8 steps, .*: give a table of step times"):
+        with pytest.raises(
+            TraceError, match=r"only K=3 was played for at least 8 steps, .*: give a table of step times"
+        ):
             traced_scenario(path, arms=(0, 3))
         assert traced_scenario(path).scenario.arms == (3,)
+
+    @pytest.mark.parametrize(("level", "said"), [(3.0, "3 times"), (0.2, "0.2 times"), (1.5, ""), (0.7, "")])
+    def test_a_table_of_another_engine_is_told(self, tmp_path: Path, level: float, said: str) -> None:
+        """From twice the trace's step times on, and from half of them down."""
+        steps = [step([0], k=0)] * 20 + [step([3], [1], k=3)] * 20
+        rows = [{"batch": 1, "k": k, "itl_ms": level * 10.0} for k in (0, 3)]
+        traced = traced_scenario(write(tmp_path / "t.jsonl", steps), GoodputTable.from_rows(rows, [0.7]))
+        told = [note for note in traced.notes if "the table's step times are" in note]
+        assert [f"are {said} those of the trace in the median" in note for note in told] == [True] * bool(said)
 
     def test_negative(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.jsonl", self.STEPS)

@@ -12,7 +12,16 @@ from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.noise import Noise
 from adaptk.replay.simulator import Engine, World
 from adaptk.replay.tokenruns import token_runs
-from adaptk.replay.tracefit import CostFit, Samples, fit_cost, mean_factor, played, samples_of, with_table
+from adaptk.replay.tracefit import (
+    CostFit,
+    Samples,
+    fit_cost,
+    mean_factor,
+    played,
+    samples_of,
+    table_over_trace,
+    with_table,
+)
 from adaptk.replay.workload import Requests
 from adaptk.trace import read_trace
 from tests.replay.traces import ARMS, PRESET, InTurn, record, step
@@ -117,6 +126,15 @@ def test_a_table_shapes_the_arms_that_are_not_known() -> None:
     for k in (2, 3):
         wanted = table.itl_grid([8], [k])[0, 0] / table.itl_grid([8], [1])[0, 0]
         assert after.itl_ms(8, k) / before.itl_ms(8, 1) == pytest.approx(wanted)
+
+
+def test_a_table_is_held_against_the_trace_at_the_steps_that_were_run() -> None:
+    """The median over them; steps at a K that is not known do not count."""
+    samples = timed(draw(np.random.default_rng(11), 400, (0, 1)))
+    surface = fit_cost(samples, (0, 1)).surface("x", 16, 3, 500.0)
+    table = surface.stretched(level=2.5).to_table((0, 1), None, range(1, 17), context=float(np.median(samples.context)))
+    assert table_over_trace(surface, table, samples, (0, 1)) == pytest.approx(2.5)
+    assert table_over_trace(surface, table, samples, (3,)) == 1.0
 
 
 class TestSamples:

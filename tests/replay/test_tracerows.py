@@ -28,7 +28,7 @@ class TestClock:
         write(path, self.STEPS)
         rows = read_rows(path, lenient=True)
         assert [s.drafted for s in rows.steps] == [[1], [2], [4]]
-        assert (rows.skipped, rows.notes[0]) == (1, "1 rows were skipped")
+        assert (rows.skipped, rows.notes[0]) == (1, "1 row was skipped")
 
     def test_the_line_is_that_of_the_file(self, path: Path) -> None:
         """Lines that a lenient reader skipped count too."""
@@ -50,6 +50,22 @@ class TestClock:
     [
         (step([1, 1], batch_size=3), "drafted has 2 entries, batch_size is 3: give one per request"),
         (step([1, 1], requests=[7, 7]), "requests names 7 twice"),
+        (step([3], [1], emitted=[3]), "emitted has 3 for a request that accepted 1: give at most one token more"),
+        (step([3, 3], [3, 1], emitted=[4, 9], verified=11), "emitted has 9 for a request that accepted 1"),
+        (step([10**9] * 4, [10**9] * 4), "drafted has 1000000000: K is a whole number from 0 to 1024; mend"),
+        (step([1025]), "drafted has 1025"),
+        (step([0], emitted=[10**9]), "emitted has 1000000000"),
+        (step([0], emitted=[10**9], verified=10**9), "emitted has 1000000000: give at most 1025"),
+        (step([0], k=10**9), "k has 1000000000"),
+        (step([0], draft_k=10**9), "draft_k has 1000000000"),
+        ((step([0]), decision(10**9)), "decision.k has 1000000000"),
+        ((step([0]), decision(-1)), "decision.k has -1"),
+        ((step([0]), decision(3, (0, 3, 10**9))), "decision.arms has 1000000000"),
+        ((step([0]), decision(3, (-1, 3))), "decision.arms has -1"),
+        (step([0], prefill_tokens=10**9), "prefill_tokens is 1000000000: give at most 100000000"),
+        (step([0], context_tokens=10**9), "context_tokens is 1000000000"),
+        (step([0], verified=10**9), "verified is 1000000000"),
+        *[((step([0]), decision(propensity=p)), f"decision.propensity is {p}: give a probability") for p in (7, -1, 0)],
     ],
 )
 def test_a_row_that_contradicts_itself(path: Path, bad: object, message: str) -> None:
@@ -88,7 +104,69 @@ def test_shadow_mode_is_taken_as_played(path: Path) -> None:
     ]
 
 
+def test_the_largest_numbers_that_are_taken(path: Path) -> None:
+    """Drafts that did not count, which a grammar or a graph's shape brought in, may have been accepted too."""
+    large = step([1024], [1024], prefill_tokens=10**8, context_tokens=10**8)
+    uncounted = step([1], [1], emitted=[4], verified=3)
+    write(path, [(large, decision(1024, (0, 1024), propensity=1.0)), uncounted])
+    assert len(read_rows(path).steps) == 2
+
+
+class TestNumbersOfDecisions:
+    def test_steps_that_are_missing_are_told(self, path: Path) -> None:
+        write(path, [(step([1]), decision(seq=seq)) for seq in (5, 6, 10, 11, 13)])
+        rows = read_rows(path)
+        assert len(rows.steps) == 5
+        assert rows.notes == ["4 steps are missing from the trace, with what was emitted in them"]
+
+    def test_rows_that_are_there_are_not_missing(self, path: Path) -> None:
+        """One without its decision, one that cannot be read, one that was refused: each stands on a line."""
+        write(path, [(step([1]), decision(seq=0)), step([1]), *[(step([1]), decision(seq=n)) for n in (2, 3, 4)]])
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines[:4], "nonsense\n", lines[5].replace('"accepted":[0]', '"accepted":[0,0]')]))
+        write(path.with_name("b"), [(step([1]), decision(seq=n, propensity=p)) for n, p in ((0, 1), (1, 7), (2, 1))])
+        assert read_rows(path, lenient=True).notes == ["2 rows were skipped"]
+        assert read_rows(path.with_name("b"), lenient=True).notes == ["1 row was skipped"]
+
+    @pytest.mark.parametrize(
+        ("number", "said"), [(8, "8 stands twice"), (7, "7 comes after 8"), (3, "3 comes after 8")]
+    )
+    def test_that_stand_twice_or_go_back_are_refused(self, path: Path, number: int, said: str) -> None:
+        write(path, [(step([n], k=n), decision(n, seq=s)) for n, s in ((1, 7), (2, 8), (3, number), (0, 10))])
+        with pytest.raises(TraceError, match=f"line 4: decision.seq {said}: remove the row.*, or read leniently"):
+            read_rows(path)
+        rows = read_rows(path, lenient=True)
+        assert [s.k for s in rows.steps] == [1, 2, 0]
+        assert rows.notes == [
+            "1 row was skipped",
+            "1 step is missing from the trace, with what was emitted in it",
+        ]
+
+    def test_every_row_twice(self, path: Path) -> None:
+        write(path, [(step([1], t_ms=float(n)), decision(seq=n, t_ms=float(n))) for n in (0, 0, 1, 1, 2, 2)])
+        with pytest.raises(TraceError, match=r"line 3: decision\.seq 0 stands twice"):
+            read_rows(path)
+        assert (len(read_rows(path, lenient=True).steps), read_rows(path, lenient=True).skipped) == (3, 3)
+
+    def test_another_controller_begins_at_0(self, path: Path) -> None:
+        write(path, [(step([1]), decision(k, seq=n)) for k, n in ((1, 0), (1, 1), (1, 2), (3, 0), (3, 1))])
+        rows = read_rows(path)
+        assert (len(rows.steps), [note for note in rows.notes if "missing" in note]) == (5, [])
+
+
+def test_decisions_without_a_propensity_are_counted(path: Path) -> None:
+    write(path, [(step([1]), decision(propensity=float("nan"))), (step([1]), decision())])
+    assert read_rows(path).notes == ["1 decisions have no propensity: a replay does not need it"]
+
+
+@pytest.mark.parametrize("ms", [float("nan"), float("inf"), None, 0.0, -5.0, 1e300, 1.1e8, 1e-300])
+def test_steps_without_a_time_to_be_believed_are_counted(path: Path, ms: float | None) -> None:
+    write(path, [step([1], elapsed_ms=ms), step([1])])
+    assert read_rows(path).notes == ["1 steps have no time: their cost is taken from the others"]
+
+
 def test_time_of_a_step() -> None:
+    assert time_ms(step([1], elapsed_ms=1e9, device_ms=4.0)) == 4.0
     assert time_ms(step([1], elapsed_ms=5.0, device_ms=4.0)) == 5.0
     assert time_ms(step([1], elapsed_ms=float("nan"), device_ms=4.0)) == 4.0
     assert time_ms(step([1], elapsed_ms=0.0)) is None

@@ -38,6 +38,7 @@ def row(scenario: str = "A", policy: str = "adaptk", seed: int = 0, **more: Any)
     fields: dict[str, Any] = {
         "arms": ARMS, "tokens_per_s": 100.0, "oracle_ratio": 0.9, "table_ratio": 1.1, "switches_per_1000": 5.0,
         "explore_ms": 2.0, "passed": True, "failed": [], "p50_ms": 10.0, "p99_ms": 12.0, "recovery_steps": None,
-        "below_k0": 0.0, "regret_ms": 3.0, "steps": 60, "tokens": 100, "time_ms": 600.0, "latency_ms": None, **more,
+        "below_k0": 0.0, "regret_ms": 3.0, "steps": 60, "tokens": 100, "time_ms": 600.0, "unfinished": 0,
+        "latency_ms": None, **more,
     }  # fmt: skip
     return Row(scenario=scenario, policy=policy, seed=seed, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,13 @@ def step(drafted: Sequence[int], accepted: Sequence[int] | None = None, **more: 
     return StepRecord(**{**fields, **more})
 
 
-def decision(k: int = 3, arms: tuple[int, ...] = ARMS) -> Decision:
-    return Decision(seq=0, k=k, propensity=0.5, reason=Reason.EXPLOIT, arms=arms)
+_seq = count()
+
+
+def decision(k: int = 3, arms: tuple[int, ...] = ARMS, **more: Any) -> Decision:
+    """A decision whose number follows on that of the decision made before."""
+    fields = {"seq": next(_seq), "k": k, "propensity": 0.5, "reason": Reason.EXPLOIT, "arms": arms}
+    return Decision(**{**fields, **more})
 
 
 def write(path: Path, steps: Iterable[StepRecord | tuple[StepRecord, Decision | None]]) -> Path:

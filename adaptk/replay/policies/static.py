@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from adaptk.replay.policies.base import Rival, Setup
+from adaptk.replay.policies.base import Policy, Rival, Setup
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 
@@ -154,6 +154,11 @@ class StaticTable(Rival):
 
     def observe(self, record: StepRecord) -> None:
         """Nothing is learnt."""
+
+
+def as_configured(setup: Setup) -> Policy:
+    """What the engine does by itself: its table, or the largest K at every step where it has none."""
+    return FixedK(setup, setup.k_max) if setup.table is None else StaticTable(setup)
 
 
 def _idle_ms(table: GoodputTable, batch: int, context: float | None) -> float:

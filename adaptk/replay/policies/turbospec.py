@@ -30,15 +30,16 @@ class TurboSpec(Rival):
       K=0 counts 1.1 times.
     - Every 20 steps: scan the arms upwards, stop at the first that does not beat the best so far, hold the best for 20
       steps, whatever the batch does. At K=0 acceptance stays as it is, and only another batch size leads back.
-    - ``T`` is a polynomial of degree 2 in batch, batch * (K + 1) and batch * mean context. The code adds three models
-      (draft, target, overhead), each linear or of degree 2, picked by a held-out fit; here it is one.
+    - ``T`` is a polynomial of degree 2 in batch, batch * (K + 1) and batch * mean context for the target, and K drafts
+      at a price linear in the batch. The code adds three models (draft, target, overhead), each linear or of degree 2,
+      picked by a held-out fit; here all are fitted at once.
 
     Ours, where the source is silent or needs an engine: the fit is by least squares on relative errors, since goodput
     is a ratio, and made once on the rows of the seed table, else of the start's profile; rows without context are used
     only if there are no others; context is held at the outermost levels; ``T`` is never below the quickest row. Batch
     means decoding requests. Left out: graph-padded draft batches, bucketed context, infinite cost beyond the cache.
-    Known weakness: at small batches batch * (K + 1) hardly grows with K, so that what drafts cost there is
-    underestimated (on the public profile of vLLM pull request 32374, at batch 1: K=5 by 24 %, K=0 over by 18 %).
+    Without the price of the drafts K=5 looks 24 % too cheap at batch 1 on the public profile of vLLM pull request
+    32374, and K=0 18 % too dear, as batch * (K + 1) hardly grows with K there.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ class TurboSpec(Rival):
 
 
 class Polynomial:
-    """Step time of degree 2 in batch, batch * (K + 1) and batch * context, fitted to the rows of a table."""
+    """Step time of degree 2 in batch, batch * (K + 1) and batch * context, and drafts, fitted to a table's rows."""
 
     def __init__(self, table: GoodputTable) -> None:
         self._levels = table.contexts
@@ -117,12 +118,15 @@ class Polynomial:
         batch = np.array([row.batch for row in rows], dtype=np.float64)
         tokens = batch * np.array([row.k + 1 for row in rows])
         cache = batch * np.array([row.context or 0.0 for row in rows])
+        drafts = np.array([row.k for row in rows], dtype=np.float64)
         times = np.array([row.itl_ms for row in rows])
         self._scale = [max(1.0, float(column.max())) for column in (batch, tokens, cache)]
         x, y, z = (column / scale for column, scale in zip((batch, tokens, cache), self._scale, strict=True))
-        terms = np.stack([np.ones_like(x), x, y, z, x * x, y * y, z * z, x * y, x * z, y * z], axis=1)
+        terms = np.stack(
+            [np.ones_like(x), x, y, z, x * x, y * y, z * z, x * y, x * z, y * z, drafts, drafts * x], axis=1
+        )
         fit: npt.NDArray[np.float64] = np.linalg.lstsq(terms / times[:, None], np.ones_like(times), rcond=None)[0]
-        self.coefficients: list[float] = fit.tolist()  # shape (10,): 1, x, y, z, xx, yy, zz, xy, xz, yz
+        self.coefficients: list[float] = fit.tolist()  # of 1, x, y, z, xx, yy, zz, xy, xz, yz, k, kx
         self._least = float(times.min())
 
     def at(self, batch: int, k: int, context: float | None) -> float:
@@ -135,8 +139,8 @@ class Polynomial:
         else:
             mean = min(max(context, levels[0]), levels[-1])
         x, y, z = batch / self._scale[0], batch * (k + 1) / self._scale[1], batch * mean / self._scale[2]
-        one, cx, cy, cz, cxx, cyy, czz, cxy, cxz, cyz = self.coefficients
-        first = one + cx * x + cy * y + cz * z
+        one, cx, cy, cz, cxx, cyy, czz, cxy, cxz, cyz, ck, ckx = self.coefficients
+        first = one + cx * x + cy * y + cz * z + k * (ck + ckx * x)
         return max(self._least, first + x * (cxx * x + cxy * y + cxz * z) + y * (cyy * y + cyz * z) + czz * z * z)
 
 

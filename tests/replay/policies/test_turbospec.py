@@ -115,12 +115,12 @@ def test_the_polynomial_finds_a_step_time_of_degree_two() -> None:
     assert fit.at(100, 3, None) == fit.at(100, 3, 2048.0)
 
 
-def test_the_fit_hardly_sees_k_at_batch_1() -> None:
-    """The known weakness, in the public profile: K=0 looks 18 % too dear, K=5 24 % too cheap."""
+def test_drafts_have_a_price_of_their_own() -> None:
+    """At batch 1, where more tokens to verify cost next to nothing, the public profile is met within 1.5 %."""
     table = public_table()
     fit = Polynomial(table)
     errors = [fit.at(1, k, None) / (table.itl_ms(1, k) or 0.0) - 1.0 for k in (0, 5)]
-    assert errors == pytest.approx([0.182, -0.237], abs=0.001)
+    assert errors == pytest.approx([0.0, 0.0], abs=0.015)
 
 
 def test_no_step_is_quicker_than_the_quickest_row() -> None:

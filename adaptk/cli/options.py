@@ -1,0 +1,35 @@
+"""What options of the commands may hold, read and checked."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return value
+
+
+def arms(text: str) -> tuple[int, ...]:
+    """Numbers of drafts with commas between them, rising."""
+    try:
+        return tuple(sorted({int(k) for k in text.split(",")}))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers with commas, as 0,1,3,7") from None
+
+
+def acceptance(text: str) -> tuple[float, ...]:
+    """Conditional acceptance per position with commas between them."""
+    try:
+        shares = tuple(float(share) for share in text.split(","))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0.0 <= share <= 1.0 for share in shares):
+        raise argparse.ArgumentTypeError(f"{text!r}: give shares from 0 to 1 with commas, as 0.8,0.7,0.6")
+    return shares
