@@ -13,10 +13,10 @@ from adaptk.cli import options
 from adaptk.cli.console import Ticker, print_lines
 
 if TYPE_CHECKING:
-    from adaptk.replay.aggregate import Summary
     from adaptk.replay.sources import Source
     from adaptk.replay.sweep import Sweep
-    from adaptk.replay.terminal import Line
+    from adaptk.replay.views.aggregate import Summary
+    from adaptk.replay.views.terminal import Line
 
 NAME = "replay"
 HELP = "judge policies by simulation: on named scenarios, a recorded trace or a request log"
@@ -97,10 +97,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     from joblib import cpu_count
 
     from adaptk.replay import sweep
-    from adaptk.replay.aggregate import summaries
-    from adaptk.replay.files import check_outputs, write_json
-    from adaptk.replay.remarks import remarks
     from adaptk.replay.sources import measured_beside_simulated
+    from adaptk.replay.views.aggregate import summaries
+    from adaptk.replay.views.files import check_outputs, write_json
+    from adaptk.replay.views.remarks import remarks
 
     read = {f"--{name}": getattr(arguments, name) for name in ("trace", "workload", "table")}
     check_outputs({"--json": arguments.json, "--html": arguments.html}, read)
@@ -136,7 +136,7 @@ def _source(arguments: argparse.Namespace) -> Source:
         If a name is unknown, a file cannot be read, or an option goes with another source.
     """
     from adaptk.replay import sources
-    from adaptk.replay.traced import RECORDED
+    from adaptk.replay.traces.traced import RECORDED
     from adaptk.table import GoodputTable
 
     kind = next(name for name in ("scenario", "trace", "workload") if getattr(arguments, name) is not None)
@@ -167,10 +167,10 @@ def _source(arguments: argparse.Namespace) -> Source:
 
 def _show(result: _Result) -> None:
     """Print the tables."""
-    from adaptk.replay import terminal
-    from adaptk.replay.aggregate import overall
-    from adaptk.replay.remarks import closely, engine, verdict
-    from adaptk.replay.terminal import Line
+    from adaptk.replay.views import terminal
+    from adaptk.replay.views.aggregate import overall
+    from adaptk.replay.views.remarks import closely, engine, verdict
+    from adaptk.replay.views.terminal import Line
 
     source, done, parts, _ = result
     lines = [Line(text) for note in result.notes for text in terminal.wrapped(note)]
@@ -222,12 +222,12 @@ def _report(path: Path, result: _Result, jobs: int, command: Sequence[str]) -> b
 
 
 def _list() -> int:
-    from adaptk.replay import terminal
     from adaptk.replay.presets import PRESETS
     from adaptk.replay.registry import POLICIES, USUAL
     from adaptk.replay.scenarios import scenarios
-    from adaptk.replay.terminal import Line
-    from adaptk.replay.traced import RECORDED
+    from adaptk.replay.traces.traced import RECORDED
+    from adaptk.replay.views import terminal
+    from adaptk.replay.views.terminal import Line
 
     groups = {
         "Scenarios": [(scenario.name, scenario.about) for scenario in scenarios().values()],

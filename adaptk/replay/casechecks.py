@@ -11,9 +11,9 @@ from typing import Any
 
 from adaptk.controller import Controller
 from adaptk.replay import measures
+from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS, p32374_surface
 from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.measures import Judged
-from adaptk.replay.p32374 import ACCEPTANCE, BATCHES, KS, p32374_surface
 from adaptk.replay.scenarios import Check, Scenario
 from adaptk.replay.simulator import World
 from adaptk.replay.surface import CostSurface

@@ -25,10 +25,10 @@ from adaptk.replay.casechecks import (
     reaches,
     time_believed,
 )
+from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS
 from adaptk.replay.draftcases import draft_cases
 from adaptk.replay.measures import Judged
 from adaptk.replay.noise import Compilation
-from adaptk.replay.p32374 import ACCEPTANCE, BATCHES, KS
 from adaptk.replay.scenarios import Check, Scenario, script
 from adaptk.replay.surface import CostSurface
 from adaptk.table import GoodputTable

@@ -19,7 +19,7 @@ from adaptk.replay.casechecks import (
     public_table,
     reaches,
 )
-from adaptk.replay.p32374 import KS
+from adaptk.replay.costs.p32374 import KS
 from adaptk.replay.scenarios import Check, Scenario, script
 from adaptk.replay.simulator import Engine
 from adaptk.replay.surface import CostSurface

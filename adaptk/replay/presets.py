@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from adaptk.replay import calibrated
+from adaptk.replay.costs import calibrated
+from adaptk.replay.costs.hardware import B200, H100, H200, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, Deployment
+from adaptk.replay.costs.p32374 import ACCEPTANCE, p32374_surface
+from adaptk.replay.costs.rooflines import roofline_surface
 from adaptk.replay.drafter import EAGLE3
-from adaptk.replay.hardware import B200, H100, H200, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, Deployment
-from adaptk.replay.p32374 import ACCEPTANCE, p32374_surface
-from adaptk.replay.rooflines import roofline_surface
 from adaptk.replay.surface import CostSurface
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from adaptk._version import __version__
-from adaptk.replay import remarks
-from adaptk.replay.aggregate import Overall, Summary, overall, summaries
 from adaptk.replay.evaluate import Row
-from adaptk.replay.files import write_whole
-from adaptk.replay.glossary import TERMS, explained
-from adaptk.replay.plots import Picture, goodput_picture
 from adaptk.replay.scenarios import Scenario
-from adaptk.replay.terminal import interval, number, passes, share
+from adaptk.replay.views import remarks
+from adaptk.replay.views.aggregate import Overall, Summary, overall, summaries
+from adaptk.replay.views.files import write_whole
+from adaptk.replay.views.glossary import TERMS, explained
+from adaptk.replay.views.plots import Picture, goodput_picture
+from adaptk.replay.views.terminal import interval, number, passes, share
 
 STYLE = """
 :root { color-scheme: light; }
@@ -75,9 +75,9 @@ def write_html(path: Path, content: Content) -> None:
 
     Raises
     ------
-    adaptk.replay.plots.PlotError
+    adaptk.replay.views.plots.PlotError
         If matplotlib is not installed.
-    adaptk.replay.files.OutputError
+    adaptk.replay.views.files.OutputError
         If the file cannot be written.
     """
     write_whole(path, render(content).encode())

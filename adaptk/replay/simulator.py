@@ -13,9 +13,9 @@ from msgspec.structs import force_setattr as put
 from numpy.typing import NDArray
 
 from adaptk.decision import Decision
+from adaptk.replay.compiled.kernel import advance
+from adaptk.replay.compiled.layout import Conf, Line, Log, Real, Req, Slot, State, Weather
 from adaptk.replay.drafter import Drafter
-from adaptk.replay.kernel import advance
-from adaptk.replay.layout import Conf, Line, Log, Real, Req, Slot, State, Weather
 from adaptk.replay.noise import Compilation, Drift, Noise
 from adaptk.replay.policies.base import Policy
 from adaptk.replay.surface import CAPTURE_SIZES, CostSurface

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adaptk.replay.aggregate import Summary
 from adaptk.replay.fleet import workload_scenario
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.sweep import chosen
-from adaptk.replay.traced import RECORDED, traced_scenario
+from adaptk.replay.traces.traced import RECORDED, traced_scenario
+from adaptk.replay.views.aggregate import Summary
 from adaptk.table import GoodputTable
 
 
@@ -47,7 +47,7 @@ def from_trace(
 ) -> Source:
     """A trace; the policy that was recorded always runs, so that simulated and measured speed can be compared.
 
-    Parameters and errors are those of :func:`adaptk.replay.traced.traced_scenario`.
+    Parameters and errors are those of :func:`adaptk.replay.traces.traced.traced_scenario`.
     """
     traced = traced_scenario(path, table, arms, lenient)
     notes = [f"{note[0].upper()}{note[1:]}." for note in traced.notes]

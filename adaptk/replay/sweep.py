@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaptk.replay import scenarios as known
-from adaptk.replay.aggregate import Summary
 from adaptk.replay.evaluate import Row, evaluate, judge
-from adaptk.replay.plots import Picture, story_pictures
 from adaptk.replay.registry import NO_DRAFTER, expand
 from adaptk.replay.scenarios import Scenario
-from adaptk.replay.story import best_rival, story
-from adaptk.replay.traced import RECORDED
+from adaptk.replay.traces.traced import RECORDED
+from adaptk.replay.views.aggregate import Summary
+from adaptk.replay.views.plots import Picture, story_pictures
+from adaptk.replay.views.story import best_rival, story
 
 GROUPS = ("all", "cases", "worlds")
 NO_RIVALS = ("oracle", "hindsight", "table", NO_DRAFTER, RECORDED)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from adaptk.replay.arrivals import Fixed, Lognormal, Pareto, bursts, open_loop, rollouts
-from adaptk.replay.calibrated import DENSE_ARMS, MOE_ARMS
+from adaptk.replay.costs.calibrated import DENSE_ARMS, MOE_ARMS
 from adaptk.replay.drafter import EAGLE3, Drafter, profiles
 from adaptk.replay.noise import Drift, Noise
 from adaptk.replay.presets import Preset, preset

@@ -16,9 +16,9 @@ from adaptk.cli.main import main
 from adaptk.replay import scenarios as known
 from adaptk.replay import sweep
 from adaptk.replay.evaluate import Bench, Row
-from adaptk.replay.files import KIND, SCHEMA_VERSION
 from adaptk.replay.presets import PRESETS
 from adaptk.replay.registry import POLICIES
+from adaptk.replay.views.files import KIND, SCHEMA_VERSION
 from adaptk.trace import TraceWriter
 from tests.replay.handmade import surface
 from tests.replay.tiny import ACCEPTANCE, ARMS, tiny

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from adaptk.replay import casechecks
+from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, ITL_MS, KS
 from adaptk.replay.measures import Judged
-from adaptk.replay.p32374 import ACCEPTANCE, BATCHES, ITL_MS, KS
 from adaptk.replay.scenarios import Check
 from adaptk.replay.simulator import Run
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from adaptk import __version__
-from adaptk.replay.files import OutputError
-from adaptk.replay.glossary import TERMS
-from adaptk.replay.plots import Picture
-from adaptk.replay.remarks import ONE_SEED
 from adaptk.replay.report import Content, render, write_html
 from adaptk.replay.scenarios import Check
+from adaptk.replay.views.files import OutputError
+from adaptk.replay.views.glossary import TERMS
+from adaptk.replay.views.plots import Picture
+from adaptk.replay.views.remarks import ONE_SEED
 from tests.replay.tiny import drafts_used, row, tiny
 
 VOID = {"meta", "img", "br"}

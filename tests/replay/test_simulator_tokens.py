@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from adaptk.replay.compiled.text import uniform
 from adaptk.replay.drafter import COLD_AFTER, HIT, MISS, UNKNOWN, Drafter, lengths, profiles
 from adaptk.replay.scenarios import script
 from adaptk.replay.simulator import Run, simulate
-from adaptk.replay.text import uniform
 from adaptk.step import StepRecord
 from tests.replay.handmade import NEVER, Plays, played, requests, surface, world
 

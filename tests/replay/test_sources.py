@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from adaptk.replay import scenarios as known
-from adaptk.replay.aggregate import summaries
 from adaptk.replay.sources import Source, from_scenarios, from_trace, from_workload, measured_beside_simulated
+from adaptk.replay.views.aggregate import summaries
+from tests.replay.recordings import step, write
 from tests.replay.tiny import row, tiny
-from tests.replay.traces import step, write
 
 
 def test_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:

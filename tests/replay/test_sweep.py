@@ -10,11 +10,11 @@ import pytest
 
 from adaptk.replay import scenarios as known
 from adaptk.replay import sweep
-from adaptk.replay.aggregate import summaries
 from adaptk.replay.evaluate import judge
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.sweep import chosen, collect, illustrated, pieces, planned, stories_of
+from adaptk.replay.views.aggregate import summaries
 from tests.replay.handmade import Plays
 from tests.replay.tiny import row, tiny
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adaptk.replay.policies.recorded import Recorded
-from tests.replay.traces import SETUP, step
+from tests.replay.recordings import SETUP, step
 
 BEFORE, KS = [0, 0, 4, 9], [3, 1, 0, 2]
 

@@ -1,0 +1,1 @@
+"""The engine's step, compiled by numba."""

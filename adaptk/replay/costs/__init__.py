@@ -1,0 +1,1 @@
+"""Where cost surfaces come from: published profiles, rooflines of hardware, calibrated shapes."""

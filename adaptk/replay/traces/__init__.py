@@ -1,0 +1,1 @@
+"""Recorded traces made into worlds: who is who, what was accepted, what a step costs."""
