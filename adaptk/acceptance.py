@@ -123,10 +123,10 @@ class AcceptancePosterior:
         else:
             draws = rng.beta(self.alpha + supply.alpha, self.beta + supply.beta, size=(n, 2 * k))
             passed = draws[:, :k] * draws[:, k:]
-        chain = np.cumprod(passed * (1.0 - self.stops.hazard), axis=1)
         lengths = np.ones((n, k + 1))
-        np.cumsum(chain, axis=1, out=lengths[:, 1:])
-        lengths[:, 1:] += 1.0
+        np.multiply(passed, 1.0 - self.stops.hazard, out=lengths[:, 1:])
+        np.cumprod(lengths, axis=1, out=lengths)
+        np.cumsum(lengths, axis=1, out=lengths)
         return lengths[:, arms]
 
     def means(self) -> list[float]:

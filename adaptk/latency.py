@@ -27,6 +27,7 @@ AGREE = 5  # slow samples that must agree before they are believed
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
 DOUBT = 0.12  # share of slow samples at which earlier beliefs are dropped, once
 SLOW_MEMORY = 0.02  # weight of one group in the share of slow samples
+_KEPT_DESIGNS = 256
 LASTING = 0.05  # a surprise below this is booked without an alarm, log units
 
 
@@ -68,6 +69,7 @@ class LatencyPosterior:
         self._excess = 0.0
         self._doubted = False
         self._group_size = GROUP
+        self._designs: dict[tuple[float, float], tuple[Indices, Array]] = {}
 
     def add(self, arm: int, batch: int, width: float, elapsed_ms: float, context: float | None) -> bool:
         """Take the time of one step; whether a change was detected.
@@ -182,6 +184,15 @@ class LatencyPosterior:
 
     def _design(self, group: Samples) -> tuple[Indices, Array]:
         """The state's entries that a group saw and their shares."""
+        place = group.log_batch, group.width
+        design = self._designs.get(place)
+        if design is None:
+            if len(self._designs) >= _KEPT_DESIGNS:
+                self._designs.clear()
+            design = self._designs[place] = self._make_design(group)
+        return design
+
+    def _make_design(self, group: Samples) -> tuple[Indices, Array]:
         n = len(self.arms)
         left, right = node(group.log_batch)
         low, share = between(self.arms, group.width)
@@ -254,4 +265,5 @@ class LatencyPosterior:
         """Track the median distance of neighbouring samples, which stalls cannot move far."""
         median = 0.954 * self.noise  # of the distance of two normals
         grow = 1.03 if abs(y - last) > median else 1.0 / 1.03
-        self.noise = min(0.3, max(0.003, self.noise * grow))
+        noise = self.noise * grow
+        self.noise = noise if 0.003 <= noise <= 0.3 else min(0.3, max(0.003, noise))

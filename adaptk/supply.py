@@ -28,9 +28,12 @@ class Supply:
         self.beta = [LEAST] * k_max
         self.steady = [1.0] * k_max  # a slow mean, for what is written down
         self._seen = [SEED_STEPS] * k_max
+        self._flawless = True  # no position was ever short of a draft
 
     def observe(self, present: Sequence[int], asked: int, decodes: int) -> None:
         """Count a step: ``decodes`` requests were asked for ``asked`` drafts, ``present`` came, by position."""
+        if self._flawless and (asked == 0 or present[asked - 1] >= decodes):
+            return  # the usual drafter; what follows would change nothing
         keep = 1.0 - 1.0 / STEPS
         reach = decodes
         for j in range(asked):
@@ -39,6 +42,7 @@ class Supply:
                 break
             if here == reach and self.beta[j] <= LEAST and self.steady[j] == 1.0:
                 continue  # a drafter that always delivers
+            self._flawless = False
             share = here / reach
             trials = reach if reach < STEP_TRIALS else STEP_TRIALS
             fade = min(keep, TRIALS / (self.alpha[j] + self.beta[j] + trials))
@@ -77,6 +81,7 @@ class Supply:
         """Take over the state of a ``snapshot``."""
         self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
         self.steady, self._seen = list(data["steady"]), list(data["seen"])
+        self._flawless = all(b <= LEAST and s == 1.0 for b, s in zip(self.beta, self.steady, strict=True))
 
 
 class Stops:
