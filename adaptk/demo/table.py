@@ -54,7 +54,7 @@ def greedy_note(turns: Sequence[Turn], greedy: Sequence[str]) -> str:
     if not total:
         return ""
     text = (
-        f"Greedy phases: all tokens equal to those of K=0 in {same} of {total} turns. In bf16 the width of a step "
+        f"Greedy phases: all tokens equal to those of K=0 in {same} of {total} turns. The width of a step "
         "changes the order of sums, so that near ties may fall either way; the number of tokens is the same for all."
     )
     return "\n".join(textwrap.wrap(text, WIDTH))

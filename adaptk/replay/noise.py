@@ -35,7 +35,20 @@ class Noise(NamedTuple):
     stall_steps: float = 1.0
 
     def factors(self, steps: int, rng: np.random.Generator) -> Array:
-        """One factor per step, shape ``(steps,)``."""
+        """One factor per step, shape ``(steps,)``.
+
+        Raises
+        ------
+        ValueError
+            If a field is out of range.
+        """
+        most = self.stall_steps / (1.0 + self.stall_steps) if self.stall_steps > 1.0 else 1.0
+        if not 0.0 <= self.stalls <= most:
+            raise ValueError(f"stalls is {self.stalls}: give a share from 0 to {most:.3g}, runs need gaps between them")
+        if not 0.0 <= self.correlation < 1.0 or self.sigma < 0.0:
+            raise ValueError(
+                f"correlation is {self.correlation}, sigma {self.sigma}: give 0 to below 1, and at least 0"
+            )
         white = rng.standard_normal(steps + _SETTLE)
         stalled = rng.random(steps + 1)
         sizes = rng.uniform(0.3, 1.7, steps)
@@ -69,7 +82,17 @@ class Drift(NamedTuple):
     linear: bool = False
 
     def curves(self, steps: int) -> tuple[Array, Array]:
-        """Level and factor of drafts per step, each of shape ``(steps,)``."""
+        """Level and factor of drafts per step, each of shape ``(steps,)``.
+
+        Raises
+        ------
+        ValueError
+            If the fields differ in length, ``steps`` does not rise or a factor is not positive.
+        """
+        if not len(self.steps) == len(self.level) == len(self.k_factor) > 0 or np.any(np.diff(self.steps) <= 0):
+            raise ValueError(f"steps is {self.steps!r}: give rising steps, with a level and a k_factor for each")
+        if min(*self.level, *self.k_factor) <= 0.0:
+            raise ValueError(f"level is {self.level!r}, k_factor {self.k_factor!r}: give factors above 0")
         at = np.arange(steps)
         if self.linear:
             return np.interp(at, self.steps, self.level), np.interp(at, self.steps, self.k_factor)

@@ -42,7 +42,7 @@ def test_demo_from_start_to_end(tmp_path: Path) -> None:
     command += ["--trace", str(files["trace.jsonl"]), "--out", str(files["picture.png"])]
     # Settings of the user's own must not reach the demo's engine.
     done = subprocess.run(
-        command, env={**os.environ, "ADAPTK": "shadow"}, capture_output=True, text=True, timeout=400, check=False
+        command, env={**os.environ, "ADAPTK": "shadow"}, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert max(map(len, done.stdout.splitlines()[:30])) <= 80

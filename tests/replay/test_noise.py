@@ -75,3 +75,31 @@ def test_drift_in_a_line() -> None:
 
 def test_no_drift_is_none() -> None:
     assert [curve.tolist() for curve in Drift().curves(3)] == [[1.0] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (Noise(stalls=0.9, stall_steps=4.0), "stalls is 0.9: give a share from 0 to 0.8"),
+        (Noise(stalls=-0.1), "stalls is -0.1"),
+        (Noise(correlation=1.0), "correlation is 1.0"),
+        (Noise(sigma=-1.0), "sigma -1.0"),
+    ],
+)
+def test_noise_that_cannot_be_is_refused(noise: Noise, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        noise.factors(10, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        Drift((0, 5), (1.0,), (1.0, 1.0)),
+        Drift((5, 0), (1.0, 1.0), (1.0, 1.0)),
+        Drift((), (), ()),
+        Drift((0,), (0.0,), (1.0,)),
+    ],
+)
+def test_drift_that_cannot_be_is_refused(drift: Drift) -> None:
+    with pytest.raises(ValueError, match="give"):
+        drift.curves(10)
