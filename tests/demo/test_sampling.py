@@ -23,7 +23,7 @@ def test_values_are_repeated_and_replaced() -> None:
 NEEDED = """
 import torch
 from vllm.platforms import current_platform
-import vllm._C
+current_platform.import_kernels()  # the build for this processor
 from vllm.utils.cpu_triton_utils import _expand_kernel_impl
 out = torch.full((3,), -1.0)
 _expand_kernel_impl(out, torch.tensor([0.5, 0.7]), torch.tensor([1, 3]), 0, 1)
