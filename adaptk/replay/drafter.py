@@ -105,7 +105,7 @@ def lengths(acceptance: Sequence[float] | Array) -> Array:
     return np.concatenate(([1.0], 1.0 + np.cumsum(np.cumprod(np.asarray(acceptance, dtype=float)))))
 
 
-# Marginal acceptance in the test table of a vLLM fork (rivals.md's "public dev table"): an EAGLE head trained for one
+# Marginal acceptance in the test table of a vLLM fork: an EAGLE head trained for one
 # step, whose acceptance falls fast with depth, and an EAGLE-3 head, trained on its own drafts.
 EAGLE = tuple(conditional([0.68, 0.39, 0.20, 0.10, 0.06, 0.03, 0.02]))
 EAGLE3 = tuple(conditional([0.76, 0.54, 0.39, 0.28, 0.21, 0.15, 0.12]))
