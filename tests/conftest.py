@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
+
+# The engine tests start numba's threads with one of them; whatever is compiled after that must find the same number.
+os.environ["NUMBA_NUM_THREADS"] = "1"
 
 # How long one example takes says more about the machine's other work than about the code.
 settings.register_profile("adaptk", deadline=None)
