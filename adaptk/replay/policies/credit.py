@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from adaptk.controller import LONGEST_MS, SHORTEST_MS
 from adaptk.replay.policies.base import decoding
 from adaptk.step import StepRecord
-
-SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # what lies beyond is no step's time
 
 
 class Played(NamedTuple):

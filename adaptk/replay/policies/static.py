@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
+from adaptk.replay.drafter import conditional
 from adaptk.replay.policies.base import Policy, Rival, Setup
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
@@ -22,17 +22,6 @@ Read in the test stub of a public fork of vLLM: placeholder quality.
 
 STRETCH = 4.0  # a context this many times longer, where the table has no second level
 LEAST_SHARE = 0.05  # of the step without drafts: no scaled step is quicker
-
-
-def conditional(marginal: Sequence[float]) -> list[float]:
-    """Acceptance given that all earlier positions were accepted, from the unconditional one, shape ``(positions,)``.
-
-    Examples
-    --------
-    >>> conditional([0.5, 0.25, 0.125])
-    [0.5, 0.5, 0.5]
-    """
-    return [m / before for m, before in zip(marginal, (1.0, *marginal), strict=False)]
 
 
 class FixedK(Rival):

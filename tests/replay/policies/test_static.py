@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from adaptk.replay.drafter import conditional
 from adaptk.replay.policies.base import Setup
-from adaptk.replay.policies.static import PROFILES, FixedK, StaticTable, conditional
+from adaptk.replay.policies.static import PROFILES, FixedK, StaticTable
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of
 from tests.worlds import public_table
