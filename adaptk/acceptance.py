@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from adaptk.cascade import cascade_counts
+from adaptk.cold import Warmth
 from adaptk.drift import Cusum
+from adaptk.lengthdraws import beta_draws, normal_odds
+from adaptk.logodds import expit, logit
+from adaptk.offsets import BatchOffsets
+from adaptk.regime import FormerRegime
+from adaptk.scatter import LONGEST, Scatter
 from adaptk.supply import Stops, Supply
 from adaptk.table import DEFAULT_ACCEPTANCE
 
@@ -21,13 +28,18 @@ Array = npt.NDArray[np.float64]
 SEED_WEIGHT = 16.0
 UNKNOWN_WEIGHT = 4.0
 MEMORY_TRIALS = 3000.0
-MEMORY_STEPS = 300.0
+MEMORY_STEPS = LONGEST
 KEEP = 1.0 - 1.0 / MEMORY_STEPS
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
-FLOOR_TRIALS = 8.0
+FLOOR_TRIALS = 12.0
 MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
 MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds
+LEAST_SHIFT, MOST_SHIFT = 0.2, 1.5  # log odds that the change detector looks for
+REFRESH = 2  # steps between looks at what steps are held against
+EXPLAINED = 4  # steps that a former belief must explain before it is taken up again
+ESTABLISHED = 60  # steps after which a belief is worth remembering when it is left
+RELOADED_TRIALS = 6.0
 
 
 class AcceptancePosterior:
@@ -39,7 +51,8 @@ class AcceptancePosterior:
 
     Evidence fades by steps and by trials. A position that is not drafted keeps its mean relative to the observed ones:
     they move together in log odds. An alarm of the change detector restarts from what was counted since its side of the
-    detector left zero. Not modelled: lasting differences between requests and between batch sizes.
+    detector left zero; the belief that was left is kept, and taken up again once it predicts better than the new one.
+    Just after a spell at K=0 the drafter may be cold: what it then does badly counts little.
 
     Parameters
     ----------
@@ -59,12 +72,21 @@ class AcceptancePosterior:
         self.supply = Supply(k_max)
         self.stops = Stops()
         self.alarms = 0
+        self.offsets = BatchOffsets()
+        self._dilution = [1.0] * k_max  # squared weights of the trials over their weights, summed up
         self._cusum = Cusum()
-        self._overdispersion = 1.0
-        self._recent: deque[tuple[list[int], list[int]]] = deque(maxlen=MOST_RECENT)
-        self._anchor = [_logit(m) for m in means]
+        self._scatter = Scatter()
+        self._former: FormerRegime | None = None
+        self._block_levels = list(means)  # acceptance at the beginning of the scatter's block
+        self._reference: list[tuple[float, ...]] = []  # what steps are held against, per position
+        self._shift = MOST_SHIFT
+        self._age = 0  # steps since the last restart
+        self._recent: deque[tuple[Sequence[float], Sequence[float]]] = deque(maxlen=MOST_RECENT)
+        self._anchor = [logit(m) for m in means]
         self._drafted = [False] * k_max
         self._absorbed = 0
+        self._information = 0.25  # of a step, about
+        self._warmth = Warmth()
 
     def observe(
         self,
@@ -73,31 +95,40 @@ class AcceptancePosterior:
         asked: int,
         decodes: int,
         emitted: Sequence[int] | None = None,
+        batch: int | None = None,
     ) -> bool:
         """Learn from one step; whether a change was detected.
 
         ``asked`` is the number of drafts that the previous decision asked for, ``decodes`` the requests that could have
-        had them.
+        had them, ``batch`` the batch size that the step's acceptance may be peculiar to.
         """
         if asked <= 0:
-            self._fade_blind()
+            self._fade_blind(decodes)
             return False
         succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
         self.supply.observe(present, min(asked, self.k_max), decodes)
         if not present or present[0] == 0:
             return False
         if emitted is not None:
-            self.stops.observe(drafted, accepted, emitted, sum(succeeded), present[0])
-        changed = self._absorb(succeeded, failed)
-        if changed:
-            self._restart()
-        return changed
+            self.stops.observe(accepted, emitted, sum(succeeded))
+        if self._warmth.draft():
+            self._cusum.reset()  # what it had added up was of another time
+            self._recent.clear()
+        return self._absorb(succeeded, failed, batch)
 
-    def lengths(self, arms: Sequence[int]) -> list[float]:
-        """Expected acceptance length per arm, tokens per request and step, at the posterior means."""
+    def lengths(self, arms: Sequence[int], batch: int | None = None) -> list[float]:
+        """Expected acceptance length per arm, tokens per request and step, of a drafter that is warm."""
+        return self._lengths(arms, 1.0, batch)
+
+    def lengths_now(self, arms: Sequence[int], batch: int | None = None) -> list[float]:
+        """The same for the next few steps: less where a drafter was left alone that is known to suffer from it."""
+        return self._lengths(arms, self._warmth.factor, batch)
+
+    def _lengths(self, arms: Sequence[int], factor: float, batch: int | None) -> list[float]:
         chain, total, cumulative = 1.0, 1.0, [1.0]
-        go_on = 1.0 - self.stops.hazard
-        for mean in self.means():
+        go_on = (1.0 - self.stops.hazard) * factor
+        ratio, _ = self.offsets.look(batch)
+        for mean in self._accepted(self.supply.means(), ratio):
             chain *= mean * go_on
             total += chain
             cumulative.append(total)
@@ -112,22 +143,44 @@ class AcceptancePosterior:
         steady = self.supply.steady
         return self._accepted(steady), _widths(steady, arms)
 
-    def draws(self, arms: Sequence[int], n: int, rng: np.random.Generator) -> Array:
-        """``n`` joint draws of the acceptance length, shape ``(n, arms)``; the arms share the draws of their prefix."""
+    def draws(
+        self,
+        arms: Sequence[int],
+        n: int,
+        rng: np.random.Generator,
+        batch: int | None = None,
+        visit: bool = False,
+    ) -> Array:
+        """``n`` joint draws of the acceptance length, shape ``(n, arms)``; the arms share the draws of their prefix.
+
+        With ``visit`` they are of the next few steps, which may find the drafter cold, without the lasting differences
+        between requests that no visit could settle, and in place of Betas normal log odds of the same means and about
+        the same variances are drawn, at a third of the price.
+        """
         k = self.k_max
         if k == 0:
             return np.ones((n, len(arms)))
-        supply = self.supply
-        if supply.complete:
-            passed = rng.beta(self.alpha, self.beta, size=(n, k))
+        ratio, doubt = self.offsets.look(batch)
+        dilution = [d * self._scatter.step for d in self._dilution]
+        go_on = 1.0 - self.stops.hazard
+        lengths = np.empty((n, k + 1))
+        lengths[:, 0] = 1.0
+        if visit:
+            centres, spreads = normal_odds(self.alpha, self.beta, dilution, self.supply, ratio, doubt)
+            rejected = rng.standard_normal((n, k))  # odds against acceptance
+            rejected *= spreads
+            rejected -= centres
+            np.exp(rejected, out=rejected)
+            rejected += 1.0
+            np.divide(go_on * self._warmth.factor, rejected, out=lengths[:, 1:])
         else:
-            draws = rng.beta(self.alpha + supply.alpha, self.beta + supply.beta, size=(n, 2 * k))
-            passed = draws[:, :k] * draws[:, k:]
-        lengths = np.ones((n, k + 1))
-        np.multiply(passed, 1.0 - self.stops.hazard, out=lengths[:, 1:])
-        np.cumprod(lengths, axis=1, out=lengths)
-        np.cumsum(lengths, axis=1, out=lengths)
-        return lengths[:, arms]
+            passed = beta_draws(
+                self.alpha, self.beta, dilution, self.supply, self._scatter.excess, ratio, doubt, n, rng
+            )
+            np.multiply(passed, go_on, out=lengths[:, 1:])
+        np.multiply.accumulate(lengths, axis=1, out=lengths)
+        np.add.accumulate(lengths, axis=1, out=lengths)
+        return lengths.take(arms, axis=1)
 
     def means(self) -> list[float]:
         """Conditional acceptance per position, supply included, shape ``(k_max,)``."""
@@ -145,113 +198,230 @@ class AcceptancePosterior:
 
     def settle(self) -> None:
         """Let what was not drafted since the last call fade and move along with what was, in log odds."""
+        if not self._absorbed:
+            return
         moves, weight = 0.0, 0.0
-        keep = KEEP**self._absorbed
+        alpha, beta, anchor, drafted = self.alpha, self.beta, self._anchor, self._drafted
+        keep = self._scatter.keep**self._absorbed
         self._absorbed = 0
         for j in range(self.k_max):
-            if self._drafted[j]:
-                trials = self.alpha[j] + self.beta[j]
-                moves += trials * (_logit(self.alpha[j] / trials) - self._anchor[j])
+            if drafted[j]:
+                trials = alpha[j] + beta[j]
+                now = logit(alpha[j] / trials)
+                moves += trials * (now - anchor[j])
                 weight += trials
+                anchor[j] = now
         shift = moves / weight if weight else 0.0
         for j in range(self.k_max):
-            if not self._drafted[j]:
+            if drafted[j]:
+                drafted[j] = False
+            else:
                 self._move(j, shift, keep)
-            self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
-            self._drafted[j] = False
+                anchor[j] = logit(alpha[j] / (alpha[j] + beta[j]))
+
+    def note_weights_changed(self) -> None:
+        """The target's or the drafter's weights were replaced: what was counted remains as a guess."""
+        for j in range(self.k_max):
+            trials = self.alpha[j] + self.beta[j]
+            if trials > RELOADED_TRIALS:
+                self._scale(j, RELOADED_TRIALS / trials)
+        self._begin_anew()
+        self._former = None
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""
         return {
             "alpha": list(self.alpha),
             "beta": list(self.beta),
+            "dilution": list(self._dilution),
+            "offsets": self.offsets.snapshot(),
             "supply": self.supply.snapshot(),
             "stops": self.stops.snapshot(),
             "alarms": self.alarms,
             "cusum": self._cusum.snapshot(),
-            "overdispersion": self._overdispersion,
+            "scatter": self._scatter.snapshot(),
+            "former": [] if self._former is None else self._former.snapshot(),
             "recent": [[list(s), list(f)] for s, f in self._recent],
             "anchor": list(self._anchor),
             "drafted": list(self._drafted),
-            "absorbed": self._absorbed,
+            "counts": [self._age, self._absorbed],
+            "warmth": self._warmth.snapshot(),
+            "reference": [list(position) for position in self._reference],
+            "shift": self._shift,
+            "block_levels": list(self._block_levels),
+            "information": self._information,
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot`` of a posterior with the same ``k_max``."""
-        self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
+        self.alpha, self.beta, self._dilution = list(data["alpha"]), list(data["beta"]), list(data["dilution"])
+        self.offsets.load(data["offsets"])
         self.supply.load(data["supply"])
         self.stops.load(data["stops"])
         self.alarms = data["alarms"]
         self._cusum.load(data["cusum"])
-        self._overdispersion = data["overdispersion"]
+        self._scatter.load(data["scatter"])
+        self._former = FormerRegime.restored(data["former"]) if data["former"] else None
         self._recent.clear()
         self._recent.extend((list(s), list(f)) for s, f in data["recent"])
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
-        self._absorbed = data["absorbed"]
+        self._age, self._absorbed = data["counts"]
+        self._warmth.load(data["warmth"])
+        self._information, self._shift = data["information"], data["shift"]
+        self._reference = [tuple(position) for position in data["reference"]]
+        self._block_levels = list(data["block_levels"])
 
-    def _accepted(self, supply: Sequence[float]) -> list[float]:
-        return [a / (a + b) * supplied for a, b, supplied in zip(self.alpha, self.beta, supply, strict=True)]
+    def _accepted(self, supply: Sequence[float], ratio: float = 1.0) -> list[float]:
+        return [
+            a * ratio / (a * ratio + b) * supplied for a, b, supplied in zip(self.alpha, self.beta, supply, strict=True)
+        ]
 
-    def _absorb(self, succeeded: list[int], failed: list[int]) -> bool:
-        """Count a step in, and feed the change detector with its surprise, predictive uncertainty included."""
-        alpha, beta, drafted = self.alpha, self.beta, self._drafted
-        surprise, variance = 0.0, 0.0
-        self._recent.append((succeeded, failed))
+    def _absorb(self, succeeded: list[int], failed: list[int], batch: int | None) -> bool:
+        """Count a step in, and feed the change detectors with what it says before it is learnt from."""
+        alpha, beta, dilution, drafted = self.alpha, self.beta, self._dilution, self._drafted
+        scatter, offsets, unknown, moved = self._scatter, self.offsets, 0.0, False
+        if batch is not None:
+            moved = offsets.enter(batch)
+            unknown = offsets.unknown
+        if moved or not self._reference or self._age % REFRESH == 0 or self._age < 2 * REFRESH:
+            self._refresh(offsets.ratio if batch is not None else 1.0)
+        believed = 1.0
+        if self._warmth.left:
+            believed = self._warmth.believed(succeeded, failed, self._reference, scatter.step)
+        shared = offsets.ratio == 1.0 or batch is None
+        ours_s: list[float] = [0.0] * self.k_max  # what would have been seen at a batch size without an offset
+        ours_f: list[float] = [0.0] * self.k_max
+        self._recent.append((succeeded, failed) if shared else (ours_s, ours_f))
         self._absorbed += 1
-        for j, s in enumerate(succeeded):
-            f = failed[j]
-            n = s + f
+        self._age += 1
+        usual_keep, shift = scatter.keep, self._shift
+        surprise = variance = information = rise = fall = gain = learnt = 0.0
+        for j, (p, level, spread, thin, up, down, lead, for_hit, for_miss) in enumerate(self._reference):
+            s: float = succeeded[j]
+            n = s + failed[j]
             if n == 0:
                 break  # no request got further; what lies behind fades when the posterior settles
+            binomial, doubt = n * spread, 1.0 + n * thin
+            beyond = s - n * p
+            surprise += beyond
+            information += binomial
+            variance += binomial * doubt
+            learnt += n * lead
+            here = doubt + binomial * unknown
+            rise += (s * shift - n * up) / here
+            fall -= (s * shift + n * down) / here
+            if not shared:
+                s = n * level + beyond
+                s = 0.0 if s < 0.0 else n if s > n else s
+                ours_s[j], ours_f[j] = s, n - s
+            gain += s * for_hit + (n - s) * for_miss
             trials = alpha[j] + beta[j]
-            p = alpha[j] / trials
-            surprise += s - n * p
-            variance += n * p * (1.0 - p) * (1.0 + n / (trials + 1.0))
+            if believed < 1.0:
+                s = n * alpha[j] / trials * (1.0 - believed) + s * believed
             fade = 1.0
             if trials > FLOOR_TRIALS:
-                fade = KEEP if trials < MEMORY_TRIALS else KEEP * MEMORY_TRIALS / trials
-            alpha[j] = alpha[j] * fade + s
-            beta[j] = beta[j] * fade + f
+                fade = usual_keep if trials < MEMORY_TRIALS else usual_keep * MEMORY_TRIALS / trials
+            weight = doubt / here if unknown else 1.0
+            seen, kept = n * weight, trials * fade
+            alpha[j] = alpha[j] * fade + s * weight
+            beta[j] = beta[j] * fade + (n - s) * weight
+            dilution[j] = (dilution[j] * kept * fade + seen * weight) / (kept + seen)
             drafted[j] = True
-        spread = self._overdispersion
-        squared = surprise * surprise / (variance if variance > 0.01 else 0.01)
-        z = math.sqrt(squared / spread)
-        # Requests differ lastingly, so steps scatter more than independent trials would.
-        usual = squared if squared < 9.0 * spread else 9.0 * spread
-        spread += (usual - spread) / 200.0
-        self._overdispersion = spread if spread > 1.0 else 1.0
-        return self._cusum.update(z if surprise > 0.0 else -z) != 0
+        self._information += (information - self._information) * 0.02
+        if believed == 1.0:
+            variance = variance if variance > 0.01 else 0.01
+            scatter.add(surprise, variance + information * information * unknown, information, learnt)
+            if unknown:
+                offsets.learn(surprise, variance * scatter.step, information)
+        usual = scatter.usual
+        former = self._former
+        if former is not None and former.returned(gain * believed / usual):
+            last = islice(reversed(self._recent), EXPLAINED)
+            if former.explains(last, usual):
+                self._return(former)
+                return True
+        change = self._cusum.weigh(rise / usual, fall * believed / usual)
+        if change < 0:
+            self._warmth.proved_bad()
+        if change:
+            self._restart()
+        return change != 0
+
+    def _refresh(self, ratio: float) -> None:
+        """Compute what the next steps are held against: dear, and much the same from one step to the next."""
+        former, scatter = self._former, self._scatter
+        shift = math.sqrt(scatter.usual / self._information)  # log odds that make one standard deviation of a step
+        self._shift = shift = min(MOST_SHIFT, max(LEAST_SHIFT, shift))
+        factor = math.exp(shift)
+        if scatter.begins:
+            self._block_levels = [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
+        self._reference = []
+        for j, (a, b, dilution) in enumerate(zip(self.alpha, self.beta, self._dilution, strict=True)):
+            trials = a + b
+            level = a / trials
+            p = level * ratio / (1.0 - level + level * ratio)
+            self._reference.append(
+                (
+                    p,
+                    level,
+                    p * (1.0 - p),
+                    dilution / trials,
+                    math.log(1.0 - p + p * factor),
+                    math.log(1.0 - p + p / factor),
+                    level - self._block_levels[j],
+                    *((0.0, 0.0) if former is None else former.against(j, level)),
+                )
+            )
 
     def _restart(self) -> None:
         """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
         self.alarms += 1
+        if self._age >= ESTABLISHED or self._former is None:
+            self._former = FormerRegime.left(self.alpha, self.beta, self._dilution)
         since = list(self._recent)[-self._cusum.run :]
-        self._recent.clear()
         shifts, information = 0.0, 0.0
         for j in range(self.k_max):
             s, f = sum(step[0][j] for step in since), sum(step[1][j] for step in since)
             if s + f >= 3.0:
                 p = (s + 0.5) / (s + f + 1.0)
                 known = (s + f) * p * (1.0 - p)
-                shifts += known * max(-6.0, min(6.0, _logit(p) - self._anchor[j]))
+                shifts += known * max(-6.0, min(6.0, logit(p) - self._anchor[j]))
                 information += known
-            mean = _expit(self._anchor[j] + (shifts / information if information else 0.0))
+            mean = expit(self._anchor[j] + (shifts / information if information else 0.0))
             self.alpha[j] = s + RESTART_WEIGHT * mean
             self.beta[j] = f + RESTART_WEIGHT * (1.0 - mean)
+            self._dilution[j] = 1.0
             self._limit(j)
-            self._anchor[j] = _logit(self.alpha[j] / (self.alpha[j] + self.beta[j]))
-            self._drafted[j] = False
+        self.offsets.restart()
+        self._begin_anew()
+
+    def _return(self, former: FormerRegime) -> None:
+        """Take up the former belief; the present one becomes the former."""
+        left = FormerRegime.left(self.alpha, self.beta, self._dilution)
+        self.alpha, self.beta, self._dilution = list(former.alpha), list(former.beta), list(former.dilution)
+        self._former = left
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """What was counted so far is history to the change detector."""
+        self._anchor = [logit(a / (a + b)) for a, b in zip(self.alpha, self.beta, strict=True)]
+        self._drafted = [False] * self.k_max
+        self._recent.clear()
+        self._cusum.reset()
+        self._scatter.drop()
+        self._age = 0
 
     def _limit(self, j: int) -> None:
         total = self.alpha[j] + self.beta[j]
         if total > MEMORY_TRIALS:
             self._scale(j, MEMORY_TRIALS / total)
 
-    def _fade_blind(self) -> None:
+    def _fade_blind(self, decodes: int) -> None:
+        self._warmth.rest()
         for j in range(self.k_max):
             if self.alpha[j] + self.beta[j] > FLOOR_TRIALS:
                 self._scale(j, 1.0 - 1.0 / BLIND_STEPS)
-        self.supply.fade()
+        self.supply.fade(decodes)
 
     def _scale(self, j: int, factor: float) -> None:
         self.alpha[j] = max(self.alpha[j] * factor, 1e-3)
@@ -260,12 +430,12 @@ class AcceptancePosterior:
     def _move(self, j: int, shift: float, keep: float) -> None:
         trials = self.alpha[j] + self.beta[j]
         mean = self.alpha[j] / trials
-        trials = max(trials * keep, min(trials, FLOOR_TRIALS))
+        left = max(trials * keep, min(trials, FLOOR_TRIALS))
         if shift:
-            mean = _expit(_logit(mean) + shift)
+            mean = expit(logit(mean) + shift)
             if abs(shift) > MOVED:
-                trials = min(trials, MOVED_TRIALS)  # what was counted before the others moved says less about now
-        self.alpha[j], self.beta[j] = max(mean * trials, 1e-3), max((1.0 - mean) * trials, 1e-3)
+                left = min(left, MOVED_TRIALS)  # what was counted before the others moved says less about now
+        self.alpha[j], self.beta[j] = max(mean * left, 1e-3), max((1.0 - mean) * left, 1e-3)
 
 
 def _widths(supply: Sequence[float], arms: Sequence[int]) -> list[float]:
@@ -275,12 +445,3 @@ def _widths(supply: Sequence[float], arms: Sequence[int]) -> list[float]:
         total += chain
         cumulative.append(total)
     return [cumulative[k] for k in arms]
-
-
-def _logit(p: float) -> float:
-    p = min(0.9995, max(0.0005, p))
-    return math.log(p / (1.0 - p))
-
-
-def _expit(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+_SHORT = 16  # drafts and accepted drafts below this fit into one byte together
+
 
 def cascade_counts(
     drafted: Sequence[int], accepted: Sequence[int], k_max: int
@@ -27,13 +29,18 @@ def cascade_counts(
     succeeded, failed, present = [0] * k_max, [0] * k_max, [0] * k_max
     requests = len(drafted)
     width = drafted[0] if requests else 0
-    if 0 < width <= k_max and drafted.count(width) == requests:  # the usual step: all requests drafted alike
+    if width < _SHORT and drafted.count(width) == requests:  # the usual step: all requests drafted alike
+        # Bytes are counted several times faster than the entries of a list.
+        counted = bytes(accepted)
         left = requests
-        for j in range(width):
+        for j in range(width if width < k_max else k_max):
             present[j] = requests
-            failed[j] = accepted.count(j)
+            failed[j] = counted.count(j)
             left -= failed[j]
             succeeded[j] = left
+        return succeeded, failed, present
+    if requests and max(drafted) < _SHORT:
+        _count_pairs(bytes(drafted), bytes(accepted), succeeded, failed, present)
         return succeeded, failed, present
     for (d, n), times in Counter(zip(drafted, accepted, strict=True)).items():
         for j in range(min(n, k_max)):
@@ -43,3 +50,24 @@ def cascade_counts(
         for j in range(min(d, k_max)):
             present[j] += times
     return succeeded, failed, present
+
+
+def _count_pairs(drafted: bytes, accepted: bytes, succeeded: list[int], failed: list[int], present: list[int]) -> None:
+    """Count where requests drafted differently, all of them less than ``_SHORT``.
+
+    A request that accepted ``n`` drafts failed behind them unless it had no more: ``16 n + n`` in one byte. The bytes
+    of all requests are put together as two large integers, without a loop over the requests.
+    """
+    requests = len(drafted)
+    mixed = (int.from_bytes(drafted, "big") << 4) + int.from_bytes(accepted, "big")
+    pairs = mixed.to_bytes(requests, "big")
+    reached = there = requests
+    for j in range(len(present)):
+        there -= drafted.count(j)
+        if there == 0:
+            break
+        present[j] = there
+        ended = accepted.count(j)
+        failed[j] = ended - pairs.count(17 * j)
+        reached -= ended
+        succeeded[j] = reached

@@ -14,14 +14,19 @@ Array = npt.NDArray[np.float64]
 
 NODES = 11  # batch sizes 1, 2, 4, ... 1024
 # Prior standard deviations of the table's error, log units.
-LEVEL = 0.12  # the whole engine
+LEVEL = 0.12  # the whole engine, as it drifts while it runs
+LEVEL_SEED = 0.5  # ... and at the start: another host, other clocks, another version
 LEVEL_UNKNOWN = 4.0  # without times in the table only the shape is known
 SLOPE = 0.30  # steepness in K: at the largest arm
 ON_OFF = 0.12  # between K=0 and K>0
 ARM = 0.06  # one arm, smooth in batch
 ARM_UNKNOWN = 0.15  # an arm the table lacks
-CELL = 0.05  # one node alone
+BATCH_UNKNOWN = 0.3  # all arms at one batch size, where no table says how steps grow with it
+NODE = 0.02  # one node alone
 KERNEL = 1.5  # correlation length, ln(batch)
+# Of the coefficients of context, per unit of its covariate: all arms alike, with steepness in K, one arm alone.
+CONTEXT, CONTEXT_SLOPE, CONTEXT_ARM = 0.3, 0.15, 0.03
+CONTEXT_SCALE = 1000.0  # tokens per request; below it the covariate is about linear, above about logarithmic
 
 
 def node(log_batch: float) -> tuple[int, float]:
@@ -56,8 +61,16 @@ def interpolate(values: Sequence[float], low: int, share: float) -> float:
     return values[low] if share == 0.0 else values[low] * (1.0 - share) + values[low + 1] * share
 
 
+def context_covariate(context: float, reference: float) -> float:
+    """What the coefficients of context are multiplied with; 0 at the reference, tokens per request."""
+    return math.log((CONTEXT_SCALE + context) / (CONTEXT_SCALE + reference))
+
+
 def covariance(prior: StepTimePrior, level: float) -> Array:
-    """Covariance of the table's log error over the nodes, shape ``(NODES * arms, NODES * arms)``, node-major."""
+    """Covariance of the table's log error, shape ``((NODES + 1) * arms, (NODES + 1) * arms)``, node-major.
+
+    The rows behind the nodes are each arm's coefficient of context, of either sign.
+    """
     arms = np.array(prior.arms, dtype=np.float64)
     steep = np.log1p(arms) / math.log1p(max(prior.arms[-1], 1))
     drafting = (arms > 0).astype(np.float64)
@@ -70,5 +83,12 @@ def covariance(prior: StepTimePrior, level: float) -> Array:
     total += np.kron(smooth, (shape * SLOPE) ** 2 * np.outer(steep, steep))
     total += np.kron(smooth, (shape * ON_OFF) ** 2 * np.outer(drafting, drafting))
     total += np.kron(near, np.diag(alone**2))
-    total += np.kron(near, np.full((len(arms), len(arms)), ARM**2))  # one batch size, all arms
-    return np.asarray(total + CELL**2 * np.eye(len(total)))
+    # One batch size, all arms: a roofline knows less than a table of how steps grow with the batch.
+    total += np.kron(near, np.full((len(arms), len(arms)), (ARM if prior.timed else BATCH_UNKNOWN) ** 2))
+    total += NODE**2 * np.eye(len(total))
+    told = 0.5 if prior.has_contexts else 1.0
+    context = np.full((len(arms), len(arms)), CONTEXT**2) + CONTEXT_SLOPE**2 * np.outer(steep, steep)
+    context += CONTEXT_ARM**2 * np.eye(len(arms))
+    both = np.zeros((len(total) + len(arms),) * 2)
+    both[: len(total), : len(total)], both[len(total) :, len(total) :] = total, told**2 * context
+    return both

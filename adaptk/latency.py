@@ -4,42 +4,72 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from adaptk.grid import LEVEL, LEVEL_UNKNOWN, NODES, between, covariance, interpolate, node
+from adaptk.cells import NEVER, Cells
+from adaptk.contamination import Contamination
+from adaptk.grid import (
+    LEVEL,
+    LEVEL_SEED,
+    LEVEL_UNKNOWN,
+    NODES,
+    between,
+    context_covariate,
+    covariance,
+    interpolate,
+    node,
+)
 from adaptk.prior import StepTimePrior
 from adaptk.samples import Samples
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-FLOOR = 0.008  # misfit that no number of samples removes, log units
+FLOOR = 0.005  # misfit that no number of samples removes, log units
 RETURN_STEPS = 10_000.0  # after about as many steps a variance is back at the prior
 # Steps whose quickest cluster makes one observation: more where slow ones are common, and where a cell is well known.
 GROUP, MOST_GROUP = 3, 8
+ALL_SLOW = 0.01  # chance of a group without a sound step that is put up with
 CALM = 0.1  # a cell is well known when its variance is below this share of one step's
+KNOWN = 4.0  # ... and known enough to tell sound steps from slowed ones below this multiple of it
 TRIP = 4.0  # standard deviations of one step that end the patience with a well-known cell
+TOGETHER = 4.5  # standard deviations that a group of sound steps may span
 SURPRISE = 3.5  # standard deviations
-AGREE = 5  # slow samples that must agree before they are believed
+AGREE, AGREE_NEW = 5, 2  # slow samples that must agree before they are believed, at a known place and at a new one
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
 DOUBT = 0.12  # share of slow samples at which earlier beliefs are dropped, once
-SLOW_MEMORY = 0.02  # weight of one group in the share of slow samples
-_KEPT_DESIGNS = 256
 LASTING = 0.05  # a surprise below this is booked without an alarm, log units
+SAME_CONTEXT = 0.1  # of its covariate, within which samples are put together
+FRESH = 200  # steps: what was as expected so short ago at another batch size has not changed since
+MISFIT_MEMORY = 0.02  # weight of one booking
+# Of drift, relative to RETURN_STEPS, and how quickly it follows the residuals.
+LEAST_PACE, MOST_PACE, PACE_RATE = 0.05, 3.0, 0.05
+PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is worth
+LEAST_MISFIT = 0.2
+_KEPT_DESIGNS = 256
+
+
+class _View(NamedTuple):
+    """How an observation depends on the state: entries of the smooth part and their shares, and the cells."""
+
+    entries: Indices
+    h: Array
+    cells: tuple[tuple[int, int, float], ...]  # arm, cell, share
 
 
 class LatencyPosterior:
-    """Posterior of log step time over (batch, arm), a Kalman filter on the deviation from the prior.
+    """Posterior of log step time over (batch, arm, context), a Kalman filter on the deviation from the prior.
 
-    State: one deviation per (batch node, arm), shape ``(NODES * arms,)``, with a covariance made of a shared level, a
-    slope in K, an on/off part, a smooth part per arm and a part per node. Between nodes it is linear in ln(batch),
-    between arms linear in the drafts per request that were really verified.
+    Smooth part: one deviation per (batch node, arm) and one coefficient of context per arm, shape
+    ``((NODES + 1) * arms,)``, with a covariance made of a shared level, a slope in K, an on/off part and a smooth part
+    per arm. Between nodes it is linear in ln(batch), between arms linear in the drafts per request that were really
+    verified. Beside it stands an offset per arm and range of tokens, which holds the stairs.
 
     Stalls only lengthen: of ``GROUP`` samples the quickest cluster counts, shorter times are believed at once, longer
-    ones when enough samples agree.
+    ones when enough samples agree. A group may still hold slowed steps alone; it is booked as the mixture that it is.
 
     Parameters
     ----------
@@ -48,28 +78,41 @@ class LatencyPosterior:
 
     References
     ----------
-    West and Harrison, "Bayesian Forecasting and Dynamic Models", 1997, chapter 4.
+    West and Harrison, "Bayesian Forecasting and Dynamic Models", 1997, chapters 4 and 12 (mixtures).
     """
 
     def __init__(self, prior: StepTimePrior) -> None:
         self.prior = prior
         self.arms = prior.arms
         self.alarms = 0
-        self.noise = 0.03  # of one step, log units
+        self.moved = 0.0  # log units by which bookings moved what is expected where they were made, since it was reset
         self.level_known = prior.timed
+        self.contamination = Contamination()
+        self.cells = Cells(prior.arms, RETURN_STEPS, prior.capture_sizes)
         self._drifting = covariance(prior, LEVEL)
-        self._cov = self._drifting.copy() if prior.timed else covariance(prior, LEVEL_UNKNOWN)
+        self._cov = covariance(prior, LEVEL_SEED if prior.timed else LEVEL_UNKNOWN)
         self._scratch = np.empty_like(self._cov)
         self._rows: list[list[float]] = []
         self._set_mean(np.zeros(len(self._cov)))
-        self._group = Samples()
+        self._groups: dict[int, Samples] = {}  # of the arm being played, by range of tokens
+        self._grouped = -1  # the arm of these
         self._dry = Samples()
         self._slow = Samples()
-        self._slow_share = 0.0
-        self._excess = 0.0
         self._doubted = False
         self._group_size = GROUP
-        self._designs: dict[tuple[float, float], tuple[Indices, Array]] = {}
+        self._reference: float | None = None  # context at which its coefficients do not matter
+        self._misfit = 1.0
+        self._pace = 1.0  # of drift
+        self._prior_misfit, self._seen_first = 1.0, PRIOR_WEIGHT
+        self._wobble = 0.0  # variance of the level to be added
+        self._sound = [(NEVER, -1)] * len(self.arms)  # when and in which cell the arm was last as expected
+        self._stairs: dict[int, tuple[int, ...]] = {}
+        self._designs: dict[tuple[float, float, float], _View] = {}
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one sound step, log units."""
+        return self.contamination.noise
 
     def add(self, arm: int, batch: int, width: float, elapsed_ms: float, context: float | None) -> bool:
         """Take the time of one step; whether a change was detected.
@@ -80,190 +123,355 @@ class LatencyPosterior:
         expected = row[arm] if width == self.arms[arm] else interpolate(row, *between(self.arms, width))
         y = math.log(elapsed_ms) - expected
         log_batch = math.log(batch)
+        if context is not None:
+            if self._reference is None:
+                self._reference = context
+            covariate = context_covariate(context, self._reference)
+        else:
+            covariate = 0.0
+        self.cells.now += 1
         # A step for which the drafter had nothing costs what K=0 costs; it must not stand beside drafting ones.
-        group, arm = (self._dry, 0) if width == 0.0 and arm > 0 else (self._group, arm)
+        dry = width == 0.0 and arm > 0
+        arm = 0 if dry else arm
+        cell = self.cells.at(arm, batch)
         changed = False
-        if not group.near(arm, log_batch) or (group.patient and abs(y - group.level) > TRIP * self.noise):
-            changed = self._flush(group)
+        if dry:
+            group = self._dry
+            if not group.near(arm, cell):
+                changed = self._flush(group)
+        else:
+            if arm != self._grouped:
+                changed = self._leave(arm)
+            if cell not in self._groups:
+                self._groups[cell] = Samples()
+            group = self._groups[cell]
+        if group.values and abs(covariate - group.covariate) > SAME_CONTEXT:
+            changed = self._flush(group) or changed
+        if group.patient and abs(y - group.level) > TRIP * self.noise:
+            changed = self._flush(group) or changed
             group.patient = False
-        if group.values:
-            self._learn_noise(y, group.values[-1])
-        group.take(arm, width, log_batch, y)
+        group.take(arm, cell, width, log_batch, covariate, y)
         enough = len(group.values) >= (MOST_GROUP if group.patient else self._group_size)
         return (self._flush(group) or changed) if enough else changed
 
     def flush(self) -> bool:
         """Book the samples at hand, if there are any; whether a change was detected."""
         changed = self._flush(self._dry)
-        return self._flush(self._group) or changed
-
-    def _flush(self, group: Samples) -> bool:
-        if not group.values:
-            return False
-        y, n = group.quickest(3.3 * self.noise)
-        self._learn_contamination(group, y, n)
-        index, h = self._design(group)
-        gain, spread = self._project(index, h)
-        noise = self.noise**2 / n + FLOOR**2 + self._slow_share ** len(group) * self._excess**2
-        deviation = y - float(h @ self._mean[index])
-        limit = SURPRISE * math.sqrt(spread + noise)
-        changed = False
-        if not self.level_known or abs(deviation) <= limit:
-            if self._slow.near(group.arm, group.log_batch):
-                self._slow.clear()
-            self._book(deviation, gain, spread + noise)
-            group.patient, group.level = self.level_known and spread < CALM * self.noise**2, y
-            self.level_known = True
-        elif deviation < 0.0:
-            changed = self._surprised(index, h, deviation, noise)
-        else:
-            changed = self._held_back(group, y, n, index, h, deviation, noise)
-        group.clear()
+        for group in self._groups.values():
+            changed = self._flush(group) or changed
         return changed
 
     def tick(self, steps: int) -> None:
-        """Let ``steps`` steps of drift widen what is believed."""
+        """Let ``steps`` steps of drift widen what is believed; the level by what lately was not explained, too."""
         if self.level_known:
-            self._cov += (1.0 - math.exp(-steps / RETURN_STEPS)) * (self._drifting - self._cov)
+            self._cov += (1.0 - math.exp(-self._pace * steps / RETURN_STEPS)) * (self._drifting - self._cov)
+            if self._wobble > 0.0:
+                nodes = NODES * len(self.arms)
+                self._cov[:nodes, :nodes] += self._wobble
+                self._wobble = 0.0
 
     def widen(self, share: float = 1.0) -> None:
         """Add ``share`` of the prior's uncertainty."""
         self._cov += share * self._drifting
 
+    def stair(self, batch: int) -> tuple[int, ...]:
+        """Where a batch size stands between the edges at which step times may jump, the same for all without any."""
+        stair = self._stairs.get(batch)
+        if stair is None:
+            if len(self._stairs) >= _KEPT_DESIGNS:
+                self._stairs.clear()
+            cells = tuple(self.cells.at(i, batch) for i in range(len(self.arms)))
+            stair = self._stairs[batch] = (*cells, self.prior.stair(batch))
+        return stair
+
     def log_times(self, batch: int, widths: Sequence[float], context: float | None) -> list[float]:
         """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``."""
         row = self.prior.row(batch, context)
-        if not self._rows:
-            self._rows = self._mean.reshape(NODES, -1).tolist()
+        rows = self._rows or self._make_rows()
         left, right = node(math.log(batch))
-        lower, upper = self._rows[left], self._rows[left + 1]
-        full = [p + (1.0 - right) * a + right * b for p, a, b in zip(row, lower, upper, strict=True)]
+        covariate = self._covariate(context)
+        at, means = self.cells.at, self.cells.mean
+        full = [
+            p + (1.0 - right) * a + right * b + covariate * c + means[i][at(i, batch)]
+            for i, (p, a, b, c) in enumerate(zip(row, rows[left], rows[left + 1], rows[NODES], strict=True))
+        ]
         return [interpolate(full, *self._place(i, width)) for i, width in enumerate(widths)]
 
-    def covariance(self, batch: int, widths: Sequence[float]) -> Array:
+    def covariance(self, batch: int, widths: Sequence[float], context: float | None = None) -> Array:
         """Covariance of ``log_times``, shape ``(arms, arms)``."""
         n = len(self.arms)
         left, right = node(math.log(batch))
-        design = np.zeros((n, 2 * n))
+        total = self._between_nodes(left, right)
+        covariate = self._covariate(context)
+        if covariate:
+            start, cov, last = left * n, self._cov, NODES * n
+            cross = covariate * ((1.0 - right) * cov[start : start + n, last:] + right * cov[start + n :, last:][:n])
+            total += cross + cross.T + covariate * covariate * cov[last:, last:]
+        self._add_cells(total, batch)
+        if all(width > k - 0.02 for width, k in zip(widths, self.arms, strict=True)):
+            return np.asarray(total)
+        design = np.zeros((n, n))
         for i, width in enumerate(widths):
             low, share = self._place(i, width)
-            for arm, by_arm in ((low, 1.0 - share), (min(low + 1, n - 1), share)):
-                design[i, arm] += by_arm * (1.0 - right)
-                design[i, n + arm] += by_arm * right
-        block = slice(left * n, (left + 2) * n)
-        return np.asarray(design @ self._cov[block, block] @ design.T)
+            design[i, low] += 1.0 - share
+            design[i, min(low + 1, n - 1)] += share
+        return np.asarray(design @ total @ design.T)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""
         return {
             "mean": self._mean.tolist(),
             "cov": self._cov.tolist(),
-            "noise": self.noise,
-            "level_known": self.level_known,
-            "alarms": self.alarms,
-            "contamination": [self._slow_share, self._excess, self._group_size, self._doubted],
-            "group": self._group.snapshot(),
+            "contamination": self.contamination.snapshot(),
+            "cells": self.cells.snapshot(),
+            "groups": [[cell, group.snapshot()] for cell, group in self._groups.items()],
             "dry": self._dry.snapshot(),
             "slow": self._slow.snapshot(),
+            "sound": [list(pair) for pair in self._sound],
+            **{name: getattr(self, name) for name in _STATE},
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot`` of a posterior over the same arms."""
         self._set_mean(np.array(data["mean"], dtype=np.float64))
         self._cov = np.array(data["cov"], dtype=np.float64)
-        self.noise, self.level_known = data["noise"], data["level_known"]
-        self.alarms = data["alarms"]
-        self._slow_share, self._excess, self._group_size, self._doubted = data["contamination"]
-        self._group.load(data["group"])
+        self.contamination.load(data["contamination"])
+        self.cells.load(data["cells"])
+        self._groups = {}
+        for cell, group in data["groups"]:
+            self._groups[cell] = Samples()
+            self._groups[cell].load(group)
         self._dry.load(data["dry"])
         self._slow.load(data["slow"])
+        self._sound = [(now, cell) for now, cell in data["sound"]]
+        for name in _STATE:
+            setattr(self, name, data[name])
+
+    def _between_nodes(self, left: int, right: float) -> Array:
+        """Covariance of the smooth part between two nodes, context left out, shape ``(arms, arms)``."""
+        n = len(self.arms)
+        here, there = slice(left * n, (left + 1) * n), slice((left + 1) * n, (left + 2) * n)
+        cov, weight = self._cov, 1.0 - right
+        across = (weight * right) * cov[here, there]
+        return np.asarray(weight * weight * cov[here, here] + right * right * cov[there, there] + across + across.T)
+
+    def _add_cells(self, total: Array, batch: int) -> None:
+        """Add the cells' variances, and scale what was little seen by what the prior's spread proved worth so far."""
+        cells, known = self.cells, KNOWN * self.noise**2
+        worth = max(LEAST_MISFIT, self._prior_misfit)
+        scale = []
+        for i, variance in enumerate(total.diagonal().tolist()):
+            variance += cells.variance(i, cells.at(i, batch))
+            total[i, i] = variance
+            scale.append(worth ** (0.5 * variance / (variance + known)))
+        total *= np.multiply.outer(scale, scale)
+
+    def _covariate(self, context: float | None) -> float:
+        if context is None or self._reference is None:
+            return 0.0
+        return context_covariate(context, self._reference)
+
+    def _leave(self, arm: int) -> bool:
+        """Another arm is played now: book the samples of the one before; whether a change was detected."""
+        changed = False
+        for group in self._groups.values():
+            changed = self._flush(group) or changed
+        self._groups.clear()
+        self._grouped = arm
+        return changed
+
+    def _flush(self, group: Samples) -> bool:
+        if not group.values:
+            return False
+        y, n = group.quickest(TOGETHER * self.noise)
+        view = self._view(group)
+        gain, spread = self._project(view)
+        noise = self.noise**2 / n + FLOOR**2
+        expected = self._expected(view)
+        deviation = y - expected
+        limit = SURPRISE * math.sqrt(spread + noise)
+        known = self.level_known and spread < KNOWN * self.noise**2
+        changed = False
+        all_slow = self.contamination.all_slow(len(group))
+        if not self.level_known or abs(deviation) <= limit + (self.contamination.excess if all_slow > ALL_SLOW else 0):
+            if self._slow.near(group.arm, group.cell):
+                self._slow.clear()
+            self._book_mixture(view, gain, spread, deviation, noise, all_slow)
+            self._learn_misfit(deviation, spread, noise, known)
+            if known:
+                self._learn_contamination(group.values, expected)
+            group.patient, group.level = self.level_known and spread < CALM * self.noise**2, y
+            self.level_known = True
+            self._sound[group.arm] = (self.cells.now, group.cell)
+        elif deviation < 0.0:
+            changed = self._surprised(group, view, deviation, noise)
+        else:
+            changed = self._held_back(group, y, n, view, deviation, noise, known)
+        group.clear()
+        return changed
 
     def _place(self, arm: int, width: float) -> tuple[int, float]:
         """Where an arm stands that verifies ``width`` drafts per request: at itself unless drafts are missing."""
         return (arm, 0.0) if width > self.arms[arm] - 0.02 else between(self.arms, width)
 
-    def _design(self, group: Samples) -> tuple[Indices, Array]:
-        """The state's entries that a group saw and their shares."""
-        place = group.log_batch, group.width
-        design = self._designs.get(place)
-        if design is None:
+    def _view(self, group: Samples) -> _View:
+        """What of the state a group saw."""
+        place = group.log_batch, group.width, group.covariate
+        view = self._designs.get(place)
+        if view is None:
             if len(self._designs) >= _KEPT_DESIGNS:
                 self._designs.clear()
-            design = self._designs[place] = self._make_design(group)
-        return design
+            view = self._designs[place] = self._make_view(group)
+        return view
 
-    def _make_design(self, group: Samples) -> tuple[Indices, Array]:
+    def _make_view(self, group: Samples) -> _View:
         n = len(self.arms)
         left, right = node(group.log_batch)
         low, share = between(self.arms, group.width)
         seen = [(low, 1.0 - share)] + ([(low + 1, share)] if share > 0.0 else [])
-        index = [(left + side) * n + arm for arm, _ in seen for side in (0, 1)]
-        return np.array(index), np.array([a * b for _, a in seen for b in (1.0 - right, right)])
+        index = [row * n + arm for arm, _ in seen for row in (left, left + 1, NODES)]
+        shares = [a * b for _, a in seen for b in (1.0 - right, right, group.covariate)]
+        batch = math.exp(group.log_batch)
+        cells = tuple((arm, group.cell if arm == group.arm else self.cells.at(arm, batch), a) for arm, a in seen)
+        return _View(np.array(index), np.array(shares), cells)
 
-    def _project(self, index: Indices, h: Array) -> tuple[Array, float]:
-        gain = h @ self._cov[index]
-        return gain, float(gain[index] @ h)
+    def _expected(self, view: _View) -> float:
+        means = self.cells.mean
+        return float(view.h @ self._mean[view.entries]) + sum(share * means[arm][at] for arm, at, share in view.cells)
+
+    def _project(self, view: _View) -> tuple[Array, float]:
+        """The smooth part's gain without the division by the variance, and the variance of what is expected."""
+        gain = view.h @ self._cov[view.entries]
+        cells = sum(share * share * self.cells.variance(arm, at) for arm, at, share in view.cells)
+        return gain, float(gain[view.entries] @ view.h) + cells
 
     def _held_back(
-        self, group: Samples, y: float, n: int, index: Indices, h: Array, deviation: float, noise: float
+        self, group: Samples, y: float, n: int, view: _View, deviation: float, noise: float, known: bool
     ) -> bool:
         """Collect slow samples until enough agree; whether that was believed as a change."""
         slow = self._slow
-        agree = len(slow) > 0 and slow.near(group.arm, group.log_batch)
+        agree = len(slow) > 0 and slow.near(group.arm, group.cell)
         if not (agree and abs(slow.mean() - y) < max(4.0 * self.noise, 0.25 * deviation)):
             slow.clear()
-        slow.take(group.arm, group.width, group.log_batch, y, times=n)
-        if len(slow) < (AGREE_FAR if deviation > FAR else self._agree()):
+        slow.take(group.arm, group.cell, group.width, group.log_batch, group.covariate, y, times=n)
+        far = deviation > FAR and (known or self.prior.timed)
+        if len(slow) < (AGREE_FAR if far else self._agree(known)):
             return False
         deviation += slow.mean() - y
         slow.clear()
         # Only part of a slowdown is believed: an arm left for it must stay unsure enough to be tried again.
-        return self._surprised(index, h, deviation, max(noise, (0.2 * deviation) ** 2))
+        return self._surprised(group, view, deviation, max(noise, (0.2 * deviation) ** 2))
 
-    def _agree(self) -> int:
-        """Slow samples in a row that contamination, at the share seen, would bring once in 100,000 groups."""
-        return max(AGREE, math.ceil(math.log(1e-5) / math.log(min(0.9, max(1e-3, self._slow_share)))))
+    def _agree(self, known: bool) -> int:
+        """Slow samples in a row that contamination, at the share seen, would bring once in 100,000 groups.
 
-    def _surprised(self, index: Indices, h: Array, deviation: float, noise: float) -> bool:
-        """Widen along the prior until the deviation is within two standard deviations, then book it."""
-        _, spread = self._project(index, h)
-        room = float(h @ self._drifting[np.ix_(index, index)] @ h)
-        self.widen(max(0.0, min(8.0, (deviation * deviation / 4.0 - spread - noise) / room)))
-        gain, spread = self._project(index, h)
-        self._book(deviation, gain, spread + noise)
-        changed = abs(deviation) > LASTING
-        self.alarms += changed
-        return changed
+        Of a place that nobody knows, slow is as likely as quick: once in 100 visits will do.
+        """
+        share = min(0.9, max(1e-3, self.contamination.share))
+        fewest, rare = (AGREE, 1e-5) if known else (AGREE_NEW, ALL_SLOW)
+        return max(fewest, math.ceil(math.log(rare) / math.log(share)))
 
-    def _book(self, deviation: float, gain: Array, variance: float) -> None:
-        self._set_mean(self._mean + gain * (deviation / variance))
-        np.multiply.outer(gain, gain, out=self._scratch)
-        self._scratch /= variance
+    def _surprised(self, group: Samples, view: _View, deviation: float, noise: float) -> bool:
+        """Widen what may have changed until the deviation is within two standard deviations, then book it."""
+        _, spread = self._project(view)
+        missing = deviation * deviation / 4.0 - spread - noise
+        arm, at = group.arm, group.cell
+        then, there = self._sound[arm]
+        now = self.cells.now
+        if there != at and now - then < FRESH and now - self.cells.seen[arm][at] > FRESH:
+            # The arm was as expected a moment ago at a neighbouring place: this is a stair, not the engine.
+            self.cells.widen(arm, at, max(0.0, missing))
+            lasting = False
+        else:
+            room = float(view.h @ self._drifting[np.ix_(view.entries, view.entries)] @ view.h)
+            self.widen(max(0.0, min(8.0, missing / room)))
+            lasting = abs(deviation) > LASTING
+        gain, spread = self._project(view)
+        self._book(view, gain, spread, deviation / (spread + noise), 1.0 / (spread + noise))
+        self._sound[arm] = (now, at)
+        if lasting:
+            self.alarms += 1
+            self._pace = max(self._pace, 1.0)
+        return lasting
+
+    def _book_mixture(
+        self, view: _View, gain: Array, spread: float, deviation: float, noise: float, all_slow: float
+    ) -> None:
+        """Book a group that with probability ``all_slow`` holds no sound step, as one Gaussian of the same moments."""
+        sound = spread + noise
+        if all_slow < 1e-4:
+            self._book(view, gain, spread, deviation / sound, 1.0 / sound)
+            return
+        slowed = sound + self.contamination.excess_variance
+        rest = deviation - self.contamination.excess
+        # Densities of the two explanations, without the constant that they share.
+        for_sound = (1.0 - all_slow) * math.exp(-0.5 * deviation * deviation / sound) / math.sqrt(sound)
+        for_slowed = all_slow * math.exp(-0.5 * rest * rest / slowed) / math.sqrt(slowed)
+        weight = for_slowed / (for_sound + for_slowed) if for_sound + for_slowed > 0.0 else 0.5
+        shifts = deviation / sound, rest / slowed
+        shift = (1.0 - weight) * shifts[0] + weight * shifts[1]
+        between_them = weight * (1.0 - weight) * (shifts[0] - shifts[1]) ** 2
+        self._book(view, gain, spread, shift, (1.0 - weight) / sound + weight / slowed - between_them)
+
+    def _book(self, view: _View, gain: Array, spread: float, shift: float, narrowing: float) -> None:
+        """Move the mean by ``shift`` and take ``narrowing`` off the covariance, both along the gain."""
+        self.moved += spread * shift
+        self._set_mean(self._mean + gain * shift)
+        np.multiply.outer(gain, gain * narrowing, out=self._scratch)
         self._cov -= self._scratch
+        for arm, at, share in view.cells:
+            self.cells.book(arm, at, share, shift, narrowing)
 
     def _set_mean(self, mean: Array) -> None:
         self._mean = mean
         self._rows = []  # made when asked for: most bookings are followed by another
 
-    def _learn_contamination(self, group: Samples, y: float, n: int) -> None:
-        """Track how many samples lie above the quickest cluster, and how far."""
-        values = group.values
-        slow = len(values) - n
-        self._slow_share += SLOW_MEMORY * (slow / len(values) - self._slow_share)
-        if slow:
-            excess = min(FAR, (sum(values) - n * y) / slow - y)
-            self._excess += 0.1 * (excess - self._excess)
-        if self._slow_share > DOUBT and not self._doubted and self.prior.timed:
+    def _make_rows(self) -> list[list[float]]:
+        self._rows = self._mean.reshape(NODES + 1, -1).tolist()
+        return self._rows
+
+    def _learn_misfit(self, deviation: float, spread: float, noise: float, known: bool) -> None:
+        """What the size of residuals says of the state's own uncertainty.
+
+        At known places it is the pace of drift: in calm they are smaller than expected and forgetting slows down; where
+        they are larger the whole engine drifts, so its level widens. At unknown ones it is how far off the prior is.
+        """
+        squared = min(9.0, deviation * deviation / (spread + noise))
+        if known:
+            self._pace = min(MOST_PACE, max(LEAST_PACE, self._pace * math.exp(PACE_RATE * (squared - 1.0))))
+            self._misfit += MISFIT_MEMORY * (squared - self._misfit)
+            if self._misfit > 1.0:
+                self._wobble += 0.1 * (self._misfit - 1.0) * (spread + noise)
+        elif self.prior.timed:
+            self._seen_first += 1.0
+            self._prior_misfit += (squared - self._prior_misfit) / self._seen_first
+
+    def _learn_contamination(self, values: Sequence[float], expected: float) -> None:
+        self.contamination.take(values, expected)
+        share = self.contamination.share
+        if share > DOUBT and not self._doubted and self.prior.timed:
             # What was believed of slow arms before contamination was known to be this common may have been stalls.
             self._doubted = True
-            self._set_mean(np.zeros_like(self._mean))
+            mean = np.zeros_like(self._mean)
+            mean[: NODES * len(self.arms)] = expected  # the level was seen at sound steps
+            self._set_mean(mean)
             self._cov = self._drifting.copy()
-        share = min(0.6, max(1e-3, self._slow_share))
-        self._group_size = max(GROUP, min(MOST_GROUP, math.ceil(math.log(0.01) / math.log(share))))
+            self.cells.forget()
+        likely = min(0.6, max(1e-3, share))
+        self._group_size = max(GROUP, min(MOST_GROUP, math.ceil(math.log(ALL_SLOW) / math.log(likely))))
 
-    def _learn_noise(self, y: float, last: float) -> None:
-        """Track the median distance of neighbouring samples, which stalls cannot move far."""
-        median = 0.954 * self.noise  # of the distance of two normals
-        grow = 1.03 if abs(y - last) > median else 1.0 / 1.03
-        noise = self.noise * grow
-        self.noise = noise if 0.003 <= noise <= 0.3 else min(0.3, max(0.003, noise))
+
+_STATE = (
+    "alarms",
+    "moved",
+    "level_known",
+    "_doubted",
+    "_group_size",
+    "_grouped",
+    "_reference",
+    "_misfit",
+    "_pace",
+    "_prior_misfit",
+    "_seen_first",
+    "_wobble",
+)

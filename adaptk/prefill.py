@@ -8,7 +8,8 @@ from typing import Any
 from adaptk.prior import StepTimePrior
 
 MEMORY = 0.98  # of one pair of steps
-CLEAN_MEMORY = 0.99
+CLEAN_STEPS = 100.0  # memory
+FIRST_CLEAN = 5.0  # clean steps that are taken as seen at the start
 RARE = 0.1  # below this share of clean steps the mixed ones are used as well
 PRIOR_TOKENS = 512.0  # difference in prompt tokens whose evidence the prior is worth
 CLIP = 2.0  # a pair may differ from the believed cost by at most this multiple of it, either way: stalls cancel out
@@ -28,7 +29,7 @@ class PrefillCost:
         start = _marginal_cost(prior) if prior.timed else 0.0
         self._tokens_squared = PRIOR_TOKENS**2
         self._product = start * PRIOR_TOKENS**2
-        self._clean = 1.0
+        self._clean, self._steps = 1.0, FIRST_CLEAN
         self._last: tuple[int, int, int, float] | None = None
 
     @property
@@ -41,9 +42,9 @@ class PrefillCost:
         last, self._last = self._last, (arm, decodes, prefill_tokens, elapsed_ms)
         if last is not None and prefill_tokens != last[2]:
             self._learn(last, arm, decodes, prefill_tokens, elapsed_ms)
-        self._clean *= CLEAN_MEMORY
+        self._steps = min(self._steps + 1.0, CLEAN_STEPS)
+        self._clean += ((prefill_tokens == 0) - self._clean) / self._steps
         if prefill_tokens == 0:
-            self._clean += 1.0 - CLEAN_MEMORY
             return elapsed_ms
         if self._clean >= RARE:
             return None
@@ -57,6 +58,7 @@ class PrefillCost:
             "product": self._product,
             "tokens_squared": self._tokens_squared,
             "clean": self._clean,
+            "steps": self._steps,
             "last": last,
             "known": self._known,
         }
@@ -64,7 +66,7 @@ class PrefillCost:
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot``."""
         self._product, self._tokens_squared = data["product"], data["tokens_squared"]
-        self._clean, self._known = data["clean"], data["known"]
+        self._clean, self._steps, self._known = data["clean"], data["steps"], data["known"]
         self._last = None if data["last"] is None else tuple(data["last"])
 
     def _learn(self, last: tuple[int, int, int, float], arm: int, decodes: int, tokens: int, elapsed_ms: float) -> None:

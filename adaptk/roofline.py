@@ -9,7 +9,7 @@ SATURATION_TOKENS = 256.0  # tokens of a step at which compute takes as long as 
 DRAFT_SHARE = 0.04  # one draft's cost as a share of a step
 
 
-def relative_cost(batch: int, k: float) -> float:
+def relative_cost(batch: float, k: float) -> float:
     """Step time relative to an idle-compute step of a dense model; unitless, a guess to within a factor of two."""
     return 1.0 + batch * (k + 1.0) / SATURATION_TOKENS + DRAFT_SHARE * k
 

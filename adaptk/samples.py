@@ -1,11 +1,9 @@
-"""A few step times of one arm and batch size, held together until they are booked as one observation."""
+"""A few step times of one arm and range of tokens, held together until they are booked as one observation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-
-SAME_BATCH = 0.35  # ln(batch) within which samples are put together
 
 
 class Samples:
@@ -15,34 +13,36 @@ class Samples:
     --------
     >>> s = Samples()
     >>> for y in (0.01, 0.0, 1.5):
-    ...     s.take(arm=1, width=3.0, log_batch=2.0, y=y)
+    ...     s.take(arm=1, cell=8, width=3.0, log_batch=2.0, covariate=0.0, y=y)
     >>> s.quickest(tolerance=0.1)
     (0.005, 2)
     """
 
-    __slots__ = ("arm", "level", "log_batch", "patient", "values", "width")
+    __slots__ = ("arm", "cell", "covariate", "level", "log_batch", "patient", "values", "width")
 
     def __init__(self) -> None:
-        self.arm = -1
-        self.width = 0.0
-        self.log_batch = 0.0
+        self.arm = self.cell = -1
+        self.width = self.log_batch = self.covariate = 0.0
         self.values: list[float] = []
-        self.patient = False  # the cell is well known and quiet: larger groups do
+        self.patient = False  # the place is well known and quiet: larger groups do
         self.level = 0.0  # mean of the last quiet group
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def near(self, arm: int, log_batch: float) -> bool:
-        """Whether a sample of this arm and batch size belongs with these; an empty group takes any."""
-        return not self.values or (arm == self.arm and abs(log_batch - self.log_batch) < SAME_BATCH)
+    def near(self, arm: int, cell: int) -> bool:
+        """Whether a sample of this arm and range of tokens belongs with these; an empty group takes any."""
+        return not self.values or (arm == self.arm and cell == self.cell)
 
-    def take(self, arm: int, width: float, log_batch: float, y: float, times: int = 1) -> None:
+    def take(
+        self, arm: int, cell: int, width: float, log_batch: float, covariate: float, y: float, times: int = 1
+    ) -> None:
         """Add a sample, ``times`` over."""
         share = times / (len(self.values) + times)
-        self.arm = arm
+        self.arm, self.cell = arm, cell
         self.width += (width - self.width) * share
         self.log_batch += (log_batch - self.log_batch) * share
+        self.covariate += (covariate - self.covariate) * share
         self.values.extend([y] * times)
 
     def quickest(self, tolerance: float) -> tuple[float, int]:
@@ -57,7 +57,7 @@ class Samples:
 
     def clear(self) -> None:
         """Forget the samples, not the place."""
-        self.width = self.log_batch = 0.0
+        self.width = self.log_batch = self.covariate = 0.0
         self.values = []
 
     def snapshot(self) -> dict[str, Any]:

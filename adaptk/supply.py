@@ -28,10 +28,15 @@ class Supply:
         self.beta = [LEAST] * k_max
         self.steady = [1.0] * k_max  # a slow mean, for what is written down
         self._seen = [SEED_STEPS] * k_max
+        self._decodes = 0  # requests in the last step
         self._flawless = True  # no position was ever short of a draft
 
     def observe(self, present: Sequence[int], asked: int, decodes: int) -> None:
         """Count a step: ``decodes`` requests were asked for ``asked`` drafts, ``present`` came, by position."""
+        joined, self._decodes = decodes - self._decodes, decodes
+        if asked > 0 and 0 < joined < decodes:
+            # Those that have just joined may have had no chance to be drafted for: that says nothing of the drafter.
+            decodes -= max(0, min(joined, decodes - present[0]))
         if self._flawless and (asked == 0 or present[asked - 1] >= decodes):
             return  # the usual drafter; what follows would change nothing
         keep = 1.0 - 1.0 / STEPS
@@ -52,16 +57,17 @@ class Supply:
             self.steady[j] += (share - self.steady[j]) / self._seen[j]
             reach = here
 
-    def fade(self) -> None:
-        """Widen by one step in which nothing was asked for."""
+    def fade(self, decodes: int) -> None:
+        """Widen by one step in which nothing was asked for ``decodes`` requests."""
+        self._decodes = decodes
         for j, (a, b) in enumerate(zip(self.alpha, self.beta, strict=True)):
             if a + b > FLOOR_TRIALS:
                 self.alpha[j] = a * (1.0 - 1.0 / BLIND_STEPS)
                 self.beta[j] = b * (1.0 - 1.0 / BLIND_STEPS)
 
     def means(self) -> list[float]:
-        """Expected probability per position, shape ``(k_max,)``."""
-        return [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
+        """Expected probability per position, shape ``(k_max,)``; 1 where no draft was ever missing."""
+        return [1.0 if b <= LEAST else a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
 
     @property
     def complete(self) -> bool:
@@ -75,12 +81,14 @@ class Supply:
             "beta": list(self.beta),
             "steady": list(self.steady),
             "seen": list(self._seen),
+            "decodes": self._decodes,
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Take over the state of a ``snapshot``."""
         self.alpha, self.beta = list(data["alpha"]), list(data["beta"])
         self.steady, self._seen = list(data["steady"]), list(data["seen"])
+        self._decodes = data["decodes"]
         self._flawless = all(b <= LEAST and s == 1.0 for b, s in zip(self.beta, self.steady, strict=True))
 
 
@@ -90,18 +98,16 @@ class Stops:
     def __init__(self) -> None:
         self._stops, self._tokens = 0.0, UNSTOPPED
 
-    def observe(
-        self, drafted: Sequence[int], accepted: Sequence[int], emitted: Sequence[int], in_all: int, drafting: int
-    ) -> None:
+    def observe(self, accepted: Sequence[int], emitted: Sequence[int], in_all: int) -> None:
         """Count, of the tokens before the last of a burst, those that ended an output.
 
-        ``in_all`` drafts were accepted, of ``drafting`` requests that had any.
+        ``in_all`` drafts were accepted.
         """
         stops, tokens = 0, in_all
-        if drafting < len(drafted) or in_all + drafting != sum(emitted):
-            bursts = [(a, e) for d, a, e in zip(drafted, accepted, emitted, strict=True) if d]
-            stops = sum(0 < e <= a for a, e in bursts)
-            tokens = sum(min(a, e) for a, e in bursts)
+        if in_all + len(accepted) != sum(emitted):  # else each request gave its accepted drafts and one token more
+            lost = [a - e for a, e in zip(accepted, emitted, strict=True) if e <= a]
+            stops = len(lost) - emitted.count(0)  # one that gave nothing did not end here
+            tokens -= sum(lost)
         keep = 1.0 - 1.0 / STOP_STEPS
         self._stops = self._stops * keep + stops
         self._tokens = self._tokens * keep + tokens + UNSTOPPED / STOP_STEPS

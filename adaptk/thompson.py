@@ -21,6 +21,7 @@ class Outlook(NamedTuple):
     lengths: list[float]
     log_times: list[float]
     covariance: Array
+    batch: int | None = None
 
     def excess_ms(self, arm: int, base: int, pessimism: float) -> float:
         """Milliseconds per step by which ``arm`` takes longer than ``base`` would for the same tokens, at least 0.
@@ -40,19 +41,26 @@ def outlook(acceptance: AcceptancePosterior, latency: LatencyPosterior, batch: i
     """The posteriors at one batch size, tokens per request and step and log milliseconds."""
     widths = acceptance.widths(latency.arms)
     return Outlook(
-        acceptance.lengths(latency.arms),
+        acceptance.lengths(latency.arms, batch),
         latency.log_times(batch, widths, context),
-        latency.covariance(batch, widths),
+        latency.covariance(batch, widths, context),
+        batch,
     )
 
 
 def goodput_draws(
-    acceptance: AcceptancePosterior, arms: Sequence[int], view: Outlook, n: int, rng: np.random.Generator
+    acceptance: AcceptancePosterior,
+    arms: Sequence[int],
+    view: Outlook,
+    n: int,
+    rng: np.random.Generator,
+    visit: bool = False,
 ) -> tuple[Array, Array]:
     """Joint draws of acceptance length and step time of every arm.
 
     Goodput is a ratio of long-run sums, so reward and cost are drawn apart and divided, never averaged per step. Within
     a draw all arms share the acceptance of their common positions and the errors of the table that they have in common.
+    ``visit`` is that of ``AcceptancePosterior.draws``.
 
     Returns
     -------
@@ -63,7 +71,7 @@ def goodput_draws(
     ----------
     Xia et al., "Thompson Sampling for Budgeted Multi-armed Bandits", IJCAI 2015.
     """
-    lengths = acceptance.draws(arms, n, rng)
+    lengths = acceptance.draws(arms, n, rng, view.batch, visit)
     normals = rng.standard_normal((n, len(arms)))
     return lengths, np.array(view.log_times) + normals @ _root(view.covariance).T
 

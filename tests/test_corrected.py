@@ -11,9 +11,12 @@ from adaptk.corrected import corrected_table
 from adaptk.grid import NODES
 from adaptk.latency import LatencyPosterior
 from adaptk.prior import StepTimePrior
+from adaptk.replay.casechecks import public_surface, public_table
+from adaptk.replay.drafter import Drafter, profiles
+from adaptk.replay.scenarios import script
+from adaptk.replay.simulator import World, simulate
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of
-from tests.worlds import World, from_table, public_table, simulate
 
 ARMS = (0, 1, 3)
 TABLE = GoodputTable.from_rows(
@@ -93,7 +96,7 @@ def test_it_can_be_saved_and_loaded(tmp_path_factory: pytest.TempPathFactory) ->
 def test_one_dry_step_leaves_the_table_as_it_was() -> None:
     """A single step for which the drafter had nothing moves neither the choice nor the acceptance by much."""
     controller = Controller(public_table(), seed=0)
-    simulate(controller, World(lambda s: 64, lambda s: [0.7] * 5, from_table(public_table())), 600)
+    simulate(World(public_surface(), Drafter(profiles([0.7])), script(600, 64), 600), controller)
     before = controller.corrected_table()
     controller.choose(64)
     controller.observe(StepRecord(batch_size=64, elapsed_ms=8.0, k=1, drafted=[0] * 64, accepted=[0] * 64))

@@ -72,3 +72,22 @@ def test_a_shift_of_one_standard_deviation_is_found() -> None:
         delays.append(next(i for i in range(1, 1000) if cusum.update(1.0 + rng.standard_normal()) == 1))
     assert np.mean(delays) == pytest.approx(20.0, abs=5.0)
     assert max(delays) <= 60
+
+
+def test_likelihood_ratios_of_skewed_trials_raise_no_more_alarms_than_allowed() -> None:
+    """Bernoulli 0.95 against a fall to odds of 1 in 4: Lorden allows one alarm in exp(4) = 55 steps, at the most.
+
+    Standardised and counted as normal the same trials fire more than twice as often as normals do.
+    """
+    cusum, rng = Cusum(threshold=4.0, clip=math.inf), np.random.default_rng(6)
+    hit, miss = math.log(0.8 / 0.95), math.log(0.2 / 0.05)
+    fired = [cusum.weigh(-1.0, hit if u < 0.95 else miss) != 0 for u in rng.random(40_000).tolist()]
+    assert 0 < sum(fired) < 40_000 / math.exp(4.0)
+
+
+def test_residuals_are_weighed_as_the_ratios_of_a_normal() -> None:
+    one, two = Cusum(), Cusum()
+    for z in np.random.default_rng(7).normal(0.3, 1.0, 300).tolist():
+        z = min(3.0, max(-3.0, z))
+        assert one.update(z) == two.weigh(z - 0.5, -z - 0.5)
+    assert one.snapshot() == two.snapshot()

@@ -7,7 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptk.grid import CELL, LEVEL, NODES, between, covariance, node
+from adaptk.grid import (
+    CONTEXT,
+    CONTEXT_ARM,
+    CONTEXT_SCALE,
+    CONTEXT_SLOPE,
+    LEVEL,
+    NODE,
+    NODES,
+    between,
+    context_covariate,
+    covariance,
+    interpolate,
+    node,
+)
 from adaptk.prior import StepTimePrior
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of
@@ -18,8 +31,8 @@ arm_sets = st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True).map
 
 
 def correlations(level: float = LEVEL) -> np.ndarray:
-    """Shape (NODES, arms, NODES, arms)."""
-    cov = covariance(StepTimePrior(TABLE, (0, 1, 3)), level)
+    """Of the deviations at the nodes, shape (NODES, arms, NODES, arms)."""
+    cov = covariance(StepTimePrior(TABLE, (0, 1, 3)), level)[: NODES * 3, : NODES * 3]
     deviation = np.sqrt(np.diag(cov))
     return (cov / np.outer(deviation, deviation)).reshape(NODES, 3, NODES, 3)
 
@@ -53,9 +66,9 @@ def test_a_single_arm_is_at_any_width_itself() -> None:
 @pytest.mark.parametrize("table", [TABLE, None], ids=["timed", "untimed"])
 def test_the_covariance_is_symmetric_and_positive_definite(table: GoodputTable | None) -> None:
     cov = covariance(StepTimePrior(table, ARMS), LEVEL)
-    assert cov.shape == (NODES * 4, NODES * 4)
+    assert cov.shape == ((NODES + 1) * 4, (NODES + 1) * 4)
     assert np.array_equal(cov, cov.T)
-    assert np.linalg.eigvalsh(cov)[0] >= 0.99 * CELL**2
+    assert np.linalg.eigvalsh(cov)[0] >= 0.99 * min(NODE, CONTEXT_ARM) ** 2
 
 
 def test_nearer_batches_and_arms_hang_together_more() -> None:
@@ -65,15 +78,47 @@ def test_nearer_batches_and_arms_hang_together_more() -> None:
     assert rho[5, 2, 5, 1] > rho[5, 2, 5, 0]
 
 
-def test_a_larger_level_adds_the_same_to_all_cells() -> None:
+def test_a_larger_level_adds_the_same_to_all_nodes_and_nothing_to_context() -> None:
     prior = StepTimePrior(TABLE, (0, 1, 3))
-    assert covariance(prior, 0.5) - covariance(prior, 0.3) == pytest.approx(0.5**2 - 0.3**2)
+    more = covariance(prior, 0.5) - covariance(prior, 0.3)
+    assert more[: NODES * 3, : NODES * 3] == pytest.approx(0.5**2 - 0.3**2)
+    assert not more[NODES * 3 :].any()
+
+
+def test_a_table_with_contexts_is_trusted_twice_as_far() -> None:
+    """Coefficients of K=0, which has no steepness, and of K=3, the largest arm, by hand; half the deviation if told."""
+    rows = rows_of({8: {0: 10.0, 3: 12.0}}, context=100) + rows_of({8: {0: 20.0, 3: 24.0}}, context=10_000)
+    told = covariance(StepTimePrior(GoodputTable.from_rows(rows), (0, 3)), LEVEL)[-2:, -2:]
+    plain = covariance(StepTimePrior(TABLE, (0, 3)), LEVEL)[-2:, -2:]
+    own = CONTEXT**2 + CONTEXT_ARM**2
+    assert plain == pytest.approx(np.array([[own, CONTEXT**2], [CONTEXT**2, own + CONTEXT_SLOPE**2]]))
+    assert told == pytest.approx(plain / 4.0)
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
+def test_the_covariate_of_context_is_a_distance(context: float, reference: float) -> None:
+    """Zero at the reference, the other way round from the other side."""
+    assert context_covariate(context, context) == 0.0
+    there, back = context_covariate(context, reference), context_covariate(reference, context)
+    assert there == pytest.approx(-back, abs=1e-12)
+
+
+def test_the_covariate_of_context_is_linear_for_short_and_logarithmic_for_long_ones() -> None:
+    short = [context_covariate(c, 0.0) for c in (10.0, 20.0)]
+    assert short[1] == pytest.approx(2.0 * short[0], rel=0.01)
+    doubled = context_covariate(200 * CONTEXT_SCALE, 0.0) - context_covariate(100 * CONTEXT_SCALE, 0.0)
+    assert doubled == pytest.approx(math.log(2.0), rel=0.01)
+
+
+@given(arm_sets, st.floats(0.0, 15.0))
+def test_the_arms_themselves_interpolate_to_the_width(arms: list[int], width: float) -> None:
+    assert interpolate(arms, *between(arms, width)) == pytest.approx(min(max(width, arms[0]), arms[-1]))
 
 
 def test_an_arm_that_the_table_lacks_is_less_sure() -> None:
     lacking = covariance(StepTimePrior(TABLE, (0, 1, 3, 7)), LEVEL)
     rows = rows_of({b: {k: 5.0 + k for k in ARMS} for b in (1, 512)})
     full = covariance(StepTimePrior(GoodputTable.from_rows(rows), ARMS), LEVEL)
-    wider = (np.diag(lacking) - np.diag(full)).reshape(NODES, 4)
+    wider = (np.diag(lacking) - np.diag(full)).reshape(NODES + 1, 4)
     assert wider[:, :3] == pytest.approx(0.0)
-    assert np.all(wider[:, 3] > 0.01)
+    assert np.all(wider[:NODES, 3] > 0.01)

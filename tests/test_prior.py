@@ -97,3 +97,45 @@ def test_without_a_table_more_drafts_take_longer() -> None:
     prior = StepTimePrior(None, (0, 1, 3))
     assert not prior.timed
     assert prior.row(64, None) == sorted(prior.row(64, None))
+
+
+class TestCaptureSizes:
+    """Captured for 8, 16, 64 and 256 tokens; step times linear in batch: 10 + 0.1 B (K + 1) ms."""
+
+    SIZES = (8, 16, 64, 256)
+
+    def row(self, batch: int, arms: tuple[int, ...] = (0, 1, 3), staircase: bool = False) -> list[float]:
+        grid = {b: {k: 10.0 + 0.1 * b * (k + 1) for k in arms} for b in (1, 10, 512)}
+        table = GoodputTable.from_rows(rows_of(grid), meta={"staircase": staircase})
+        return [math.exp(t) for t in StepTimePrior(table, arms, self.SIZES).row(batch, None)]
+
+    @pytest.mark.parametrize(
+        ("batch", "tokens"),
+        [(8, (8, 16, 64)), (9, (16, 64, 64)), (16, (16, 64, 64)), (17, (64, 64, 256)), (64, (64, 256, 256))],
+    )
+    def test_the_table_is_read_at_the_padded_size(self, batch: int, tokens: tuple[int, ...]) -> None:
+        assert self.row(batch) == pytest.approx([10.0 + 0.1 * n for n in tokens])
+
+    def test_also_where_it_is_no_whole_number_of_requests(self) -> None:
+        """K=2 at 20 requests: 60 tokens, padded to 64."""
+        assert self.row(20, arms=(0, 2))[1] == pytest.approx(10.0 + 0.1 * 64)
+
+    def test_beyond_the_largest_size_nothing_is_padded(self) -> None:
+        assert self.row(65) == pytest.approx([10.0 + 0.1 * 256, 10.0 + 0.1 * 256, 10.0 + 0.1 * 260])
+        assert self.row(300) == pytest.approx([10.0 + 0.1 * 300 * (k + 1) for k in (0, 1, 3)])
+
+    def test_a_table_that_is_a_staircase_already_knows(self) -> None:
+        """It is answered at its own next step, batch 10; the padded size, 16 requests, would be on the one behind."""
+        assert self.row(9, staircase=True) == pytest.approx([10.0 + 0.1 * 10 * (k + 1) for k in (0, 1, 3)])
+
+    def test_without_a_table_the_roofline_is_read_at_the_padded_size(self) -> None:
+        padded, plain = StepTimePrior(None, (0, 3), self.SIZES), StepTimePrior(None, (0, 3))
+        assert padded.row(17, None)[0] == plain.row(64, None)[0]
+        assert padded.row(17, None)[1] == plain.row(64, None)[1]
+
+
+@pytest.mark.parametrize(("batch", "stair"), [(1, 0), (8, 0), (9, 1), (64, 1), (65, 2), (1000, 2)])
+def test_a_stair_is_a_step_of_a_table_that_is_a_staircase(batch: int, stair: int) -> None:
+    rows = rows_of({8: {0: 10.0}, 64: {0: 12.0}})
+    assert StepTimePrior(GoodputTable.from_rows(rows, meta={"staircase": True}), (0,)).stair(batch) == stair
+    assert StepTimePrior(GoodputTable.from_rows(rows), (0,)).stair(batch) == 0

@@ -34,13 +34,14 @@ def test_every_replay_option_shown_exists() -> None:
     from adaptk.cli.main import parser
     from adaptk.replay.presets import PRESETS
     from adaptk.replay.scenarios import find
+    from adaptk.replay.sweep import GROUPS
 
     commands = re.findall(r"^adaptk (replay .*?)(?: +#.*)?$", README, re.MULTILINE)
     assert len(commands) >= 5
     for command in commands:
         arguments = parser().parse_args(command.split())
         for name in arguments.scenario or ():
-            assert name in ("all", "cases", "worlds") or find(name)
+            assert name in GROUPS or find(name)
         assert arguments.preset is None or arguments.preset in PRESETS
 
 

@@ -23,7 +23,7 @@ HELP = "judge policies by simulation: on named scenarios, a recorded trace or a 
 SEEDS = 3
 POLICY = "usual"
 PRESET = "h100-8b"
-_NEEDED = ("numba", "joblib")
+_NEEDED = ("numba", "joblib", "scipy")
 _ONLY_WITH = {
     "trace": ("table", "arms"),
     "workload": ("table", "arms", "preset", "acceptance", "rate", "requests"),
@@ -33,9 +33,12 @@ _ONLY_WITH = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--scenario", nargs="+", metavar="ID", help="scenarios by name, or: all, cases, worlds")
+    source.add_argument("--scenario", nargs="+", metavar="ID",
+                        help="scenarios by name, or: all, cases, worlds, core, apart")  # fmt: skip
     source.add_argument("--trace", type=Path, metavar="FILE", help="steps of an engine that adaptk recorded")
     source.add_argument("--workload", type=Path, metavar="FILE", help="request log: Azure's CSV or Mooncake's JSONL")
+    source.add_argument("--rows", nargs="+", type=Path, metavar="FILE",
+                        help="files that --json wrote: show them together, replay nothing")  # fmt: skip
     source.add_argument("--list", action="store_true", help="name scenarios, policies and presets; do nothing else")
     parser.add_argument("--policy", nargs="+", metavar="NAME", default=[POLICY],
                         help=f"policies by name, or: usual, fixed, all (default {POLICY})")  # fmt: skip
@@ -103,12 +106,16 @@ def _replay(arguments: argparse.Namespace) -> int:
     from adaptk.replay.views.remarks import remarks
 
     read = {f"--{name}": getattr(arguments, name) for name in ("trace", "workload", "table")}
+    read |= {f"--rows {path}": path for path in arguments.rows or ()}
     check_outputs({"--json": arguments.json, "--html": arguments.html}, read)
     source = _source(arguments)
-    plan = sweep.planned(source.scenarios, source.policies)
     jobs = min(arguments.jobs or cpu_count(), len(source.scenarios) * arguments.seeds)
-    with Ticker("replaying", sweep.pieces(source.scenarios, plan, arguments.seeds, jobs)) as ticker:
-        done = sweep.collect(source.scenarios, plan, arguments.seeds, jobs, ticker)
+    if source.rows is not None:
+        done = sweep.Sweep(source.rows)
+    else:
+        plan = sweep.planned(source.scenarios, source.policies)
+        with Ticker("replaying", sweep.pieces(source.scenarios, plan, arguments.seeds, jobs)) as ticker:
+            done = sweep.collect(source.scenarios, plan, arguments.seeds, jobs, ticker)
     parts = summaries(done.rows)
     measured = measured_beside_simulated(source, parts)
     notes = [*source.notes, *measured, *remarks(source.scenarios, done.rows, parts)]
@@ -139,7 +146,7 @@ def _source(arguments: argparse.Namespace) -> Source:
     from adaptk.replay.traces.traced import RECORDED
     from adaptk.table import GoodputTable
 
-    kind = next(name for name in ("scenario", "trace", "workload") if getattr(arguments, name) is not None)
+    kind = next(name for name in ("scenario", "trace", "workload", "rows") if getattr(arguments, name) is not None)
     for option in ("table", "arms", "preset", "acceptance", "rate", "requests"):
         if getattr(arguments, option) is not None and option not in _ONLY_WITH.get(kind, ()):
             meant = " or ".join(f"--{name}" for name, its in _ONLY_WITH.items() if option in its)
@@ -149,6 +156,8 @@ def _source(arguments: argparse.Namespace) -> Source:
     policies, lenient = arguments.policy, arguments.lenient
     if kind == "scenario":
         return sources.from_scenarios(arguments.scenario, policies)
+    if kind == "rows":
+        return sources.from_rows(arguments.rows)
     table = None if arguments.table is None else GoodputTable.load(arguments.table)
     if kind == "trace":
         return sources.from_trace(arguments.trace, policies, table, arguments.arms, lenient)
@@ -170,6 +179,7 @@ def _show(result: _Result) -> None:
     from adaptk.replay.views import terminal
     from adaptk.replay.views.aggregate import overall
     from adaptk.replay.views.remarks import closely, engine, verdict
+    from adaptk.replay.views.standing import standing_lines
     from adaptk.replay.views.terminal import Line
 
     source, done, parts, _ = result
@@ -182,6 +192,8 @@ def _show(result: _Result) -> None:
         lines += [Line(""), *terminal.scenario_lines(about, own, verdict(scenario, done.rows))]
     if len(ran) > 1:
         lines += [Line(""), *terminal.overall_lines(overall(done.rows), len(ran), closely(ran))]
+        standing = standing_lines(done.rows, ran)
+        lines += [Line(""), *standing] if standing else []
     if ran:
         waits = any(part.latency_ms is not None for part in parts)
         checked = any(part.passed is not None for part in parts)
@@ -229,8 +241,10 @@ def _list() -> int:
     from adaptk.replay.views import terminal
     from adaptk.replay.views.terminal import Line
 
+    known = scenarios().values()
+    kinds = {"Cases": "cases", "Worlds, the core": "core", "Worlds judged apart": "apart"}
     groups = {
-        "Scenarios": [(scenario.name, scenario.about) for scenario in scenarios().values()],
+        **{title: [(each.name, each.about) for each in known if each.group == kind] for title, kind in kinds.items()},
         "Policies": [
             *((name, entry.about) for name, entry in POLICIES.items()),
             ("fixed-K", "the same K at every step: fixed-0, fixed-1, ..."),

@@ -65,6 +65,7 @@ def case(
         arms=arms,
         checks=tuple(checks),
         changes=changes,
+        group="cases",
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from adaptk.replay import measures
 from adaptk.replay.measures import NEVER, Judged
+from adaptk.replay.parallel import mapped
 from adaptk.replay.policies.base import Policy, Setup
 from adaptk.replay.policies.bounds import Oracle
 from adaptk.replay.policies.static import FixedK, as_configured
@@ -21,6 +23,9 @@ from adaptk.replay.registry import HINDSIGHT, NO_DRAFTER, entry
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.simulator import Run, World, simulate
 from adaptk.replay.workload import Requests
+
+EARLY = 3000
+"""Steps of the beginning, in which a policy that knows nothing has its dearest lessons."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +60,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     recovery_steps
         Steps from the first change of the world until K is within 2 % of the best for 20 steps; ``None`` where nothing
         changes or it does not recover.
+    recoveries
+        For each change of the world, steps until K is within 3 % of the best for 20 steps; ``None`` where it is not
+        before the next change or the end.
+    lasting_per_1000
+        Changes of K per 1,000 steps, leaving out visits: at most 8 steps elsewhere that return.
+    in_visits
+        Share of the time in such visits.
     below_k0
         Share of the time in steps whose expected goodput is below that of in-engine K=0.
+    over_k0, over_k0_early
+        Expected time that steps took beyond what in-engine K=0 would have taken for the same tokens, as a share of
+        that; gains elsewhere are not set against it. Of the whole run and of its first 3,000 steps.
     regret_ms
-        Expected milliseconds lost against the best arm of each step. This, ``explore_ms`` and ``below_k0`` are NaN for
-        an engine without drafter.
+        Expected milliseconds lost against the best arm of each step. This, ``explore_ms`` and what is said of K=0 are
+        NaN for an engine without drafter.
     steps, tokens, time_ms
         Length of the run.
     unfinished
@@ -83,7 +98,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     recovery_steps: int | None
+    recoveries: list[int | None]
+    lasting_per_1000: float
+    in_visits: float
     below_k0: float
+    over_k0: float
+    over_k0_early: float
     regret_ms: float
     steps: int
     tokens: int
@@ -135,7 +155,10 @@ class Bench:
             explore_ms=float(by_step[run.exploring].sum()),
             regret_ms=float(by_step.sum()),
             below_k0=float(run.elapsed[worse].sum() / run.elapsed.sum()),
+            over_k0=measures.over_k0(run),
+            over_k0_early=measures.over_k0(run, EARLY),
             recovery_steps=self._recovery(run),
+            recoveries=self._recoveries(run),
         )
         return Evaluated(row, run, policy)
 
@@ -155,7 +178,7 @@ class Bench:
         """
         constant = (FixedK(self.setup, k) for k in self.setup.arms)
         tables: list[Policy] = [self._make(HINDSIGHT), as_configured(self.setup), *constant]
-        return max(tables, key=lambda table: self._pace(simulate(self.world, table, arms=self.setup.arms)))
+        return max(tables, key=lambda table: self._ratios(simulate(self.world, table, arms=self.setup.arms))[0])
 
     @cached_property
     def table(self) -> Run:
@@ -185,7 +208,10 @@ class Bench:
             explore_ms=math.nan,
             regret_ms=math.nan,
             below_k0=math.nan,
+            over_k0=math.nan,
+            over_k0_early=math.nan,
             recovery_steps=None,
+            recoveries=[],
         )
         return Evaluated(row, run, policy)
 
@@ -200,6 +226,8 @@ class Bench:
             oracle_ratio=ratios[0],
             table_ratio=ratios[1],
             switches_per_1000=1000.0 * measures.switches(run) / steps,
+            lasting_per_1000=1000.0 * measures.lasting_switches(run) / steps,
+            in_visits=measures.time_in_visits(run),
             p50_ms=float(np.median(run.elapsed)),
             p99_ms=float(np.quantile(run.elapsed, 0.99)),
             steps=steps,
@@ -237,6 +265,11 @@ class Bench:
         steps = measures.recovery(run, changes[0]) if changes else NEVER
         return None if steps == NEVER else steps
 
+    def _recoveries(self, run: Run) -> list[int | None]:
+        changes = [at for at in self.scenario.changes if at < len(run.k)]
+        found = [measures.recovery(run, at, 0.97, end=end) for at, end in pairwise([*changes, len(run.k)])]
+        return [None if steps == NEVER else steps for steps in found]
+
 
 def _latency(world: World, run: Run) -> float | None:
     """Mean milliseconds per token since arrival of the requests that ended."""
@@ -261,26 +294,24 @@ def evaluate(
     policies
         Names of the policies to run in a scenario.
     jobs
-        Processes; with more than one the lists come in any order. Another joblib backend (Dask, Ray) is used where the
-        caller has entered ``joblib.parallel_config``.
+        Processes, as in :func:`adaptk.replay.parallel.mapped`.
 
     Raises
     ------
     ValueError
         If a policy is unknown.
     """
+    seeds = list(seeds)
     tasks = [(scenario, list(policies(scenario)), seed) for scenario in scenarios for seed in seeds]
-    if jobs == 1:
-        for task in tasks:
-            yield judge(*task)
-        return
-    from joblib import Parallel, delayed
-
-    parallel: Any = Parallel(n_jobs=jobs, return_as="generator_unordered")
-    yield from parallel(delayed(judge)(*task) for task in tasks)
+    yield from mapped(judge, tasks, jobs)
 
 
 def judge(scenario: Scenario, policies: Sequence[str], seed: int) -> list[Row]:
     """The rows of one world."""
+    return list(each(scenario, policies, seed))
+
+
+def each(scenario: Scenario, policies: Sequence[str], seed: int) -> Iterator[Row]:
+    """The rows of one world, each as it is done."""
     bench = Bench(scenario, seed)
-    return [bench.run(name).row for name in policies]
+    return (bench.run(name).row for name in policies)

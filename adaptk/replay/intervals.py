@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 Array = NDArray[np.float64]
 
@@ -194,20 +195,9 @@ def _balanced_length(centred: Array, size: float) -> float:
 
 def _tails(level: float, n: float) -> tuple[float, float]:
     """Shares of the resampled values that lie below the interval's ends for ``n`` independent observations."""
-    t = _student((1.0 + level) / 2.0, n - 1.0)
+    t = float(stdtrit(n - 1.0, (1.0 + level) / 2.0))  # Student's quantile
     share = _NORMAL.cdf(-math.sqrt(n / (n - 1.0)) * t)
     return share, 1.0 - share
-
-
-def _student(p: float, freedom: float) -> float:
-    """Quantile of Student's t by its expansion in 1 / freedom; within 0.5 % at 90 % from 3 degrees on."""
-    z = _NORMAL.inv_cdf(p)
-    terms = (
-        (z**3 + z) / 4.0,
-        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
-        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))
 
 
 def _batches(draws: int, size: int) -> Iterator[int]:

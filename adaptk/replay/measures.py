@@ -106,14 +106,26 @@ def switches(run: Run, start: int = 0, end: int | None = None) -> int:
 def lasting_switches(run: Run, start: int = 0, end: int | None = None, visit: int = 8) -> int:
     """Changes of K from step ``start`` on, leaving out excursions of at most ``visit`` steps that return."""
     last = len(run.k) if end is None else end
+    return sum(start < at < last for at in _lasting(run, visit)[0])
+
+
+def time_in_visits(run: Run, visit: int = 8) -> float:
+    """Share of the time in the excursions that :func:`lasting_switches` leaves out."""
+    return float(run.elapsed[_lasting(run, visit)[1]].sum() / run.elapsed.sum())
+
+
+def _lasting(run: Run, visit: int) -> tuple[list[int], NDArray[np.bool_]]:
+    """Steps at which K changes and stays, and whether each step is of an excursion that returns, shape ``(steps,)``."""
     edges = [0, *(np.flatnonzero(np.diff(run.k)) + 1).tolist(), len(run.k)]
-    stays = [(int(run.k[a]), a, b - a) for a, b in pairwise(edges) if b > a]
-    kept: list[tuple[int, int]] = []
-    for i, (k, at, length) in enumerate(stays):
-        returns = bool(kept) and i + 1 < len(stays) and stays[i + 1][0] == kept[-1][0]
-        if not (length <= visit and returns) and (not kept or kept[-1][0] != k):
-            kept.append((k, at))
-    return sum(start < at < last for _, at in kept[1:])
+    stays = [(int(run.k[a]), a, b) for a, b in pairwise(edges)]
+    left, visiting, home = [], np.zeros(len(run.k), dtype=bool), stays[0][0]
+    for i, (k, at, end) in enumerate(stays[1:], start=1):
+        if end - at <= visit and i + 1 < len(stays) and stays[i + 1][0] == home:
+            visiting[at:end] = True
+        elif k != home:
+            left.append(at)
+            home = k
+    return left, visiting
 
 
 def first(run: Run, ks: Sequence[int], start: int, hold: int = 10) -> int:
@@ -125,11 +137,24 @@ def first(run: Run, ks: Sequence[int], start: int, hold: int = 10) -> int:
     return int(held[0]) if len(held) else NEVER
 
 
-def recovery(run: Run, change: int, good: float = 0.98, window: int = 20) -> int:
-    """Steps after ``change`` until the next ``window`` steps reach ``good`` of the best; ``NEVER`` where none do."""
+def over_k0(run: Run, end: int | None = None) -> float:
+    """Time lost under in-engine K=0 before step ``end``, as a share of the time that K=0 would have taken.
+
+    Lost is what steps took beyond K=0's time for the same tokens, as far as they took more; what others gained is not
+    set against it. NaN where no request decoded.
+    """
+    at, k0 = np.arange(len(run.k)), run.itl[:, 0]
+    needed = expected_length(run) / np.maximum(run.length[:, 0], 1.0) * k0
+    taken = np.where(k0 > 0, run.itl[at, run.k] + run.compiled, 0.0)
+    lost, whole = np.maximum(taken - needed, 0.0)[:end].sum(), needed[:end].sum()
+    return float(lost / whole) if whole > 0 else float("nan")
+
+
+def recovery(run: Run, change: int, good: float = 0.98, window: int = 20, end: int | None = None) -> int:
+    """Steps after ``change`` until ``window`` steps, all before ``end``, reach ``good`` of the best; else ``NEVER``."""
     at, best = np.arange(len(run.k)), best_rate(run)
     needed = np.divide(expected_length(run), best, out=np.zeros(len(at)), where=best > 0)
-    ratio = np.divide(needed, run.itl[at, run.k], out=np.ones(len(at)), where=best > 0)[change:]
+    ratio = np.divide(needed, run.itl[at, run.k], out=np.ones(len(at)), where=best > 0)[change:end]
     if len(ratio) < window:
         return NEVER
     held = np.flatnonzero(np.convolve(ratio, np.full(window, 1.0 / window), "valid") >= good)

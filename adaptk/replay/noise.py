@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_SETTLE = 64  # of the autocorrelated noise, so that it starts in its stationary state
-
 
 class Noise(NamedTuple):
     """Multiplicative noise of step times.
@@ -49,14 +47,14 @@ class Noise(NamedTuple):
             raise ValueError(
                 f"correlation is {self.correlation}, sigma {self.sigma}: give 0 to below 1, and at least 0"
             )
-        white = rng.standard_normal(steps + _SETTLE)
+        white = rng.standard_normal(steps)
         stalled = rng.random(steps + 1)
         sizes = rng.uniform(0.3, 1.7, steps)
         if self.correlation:
-            white *= np.sqrt(1.0 - self.correlation**2)
+            white[1:] *= np.sqrt(1.0 - self.correlation**2)
             for i in range(1, len(white)):
                 white[i] += self.correlation * white[i - 1]
-        factors = np.exp(self.sigma * white[_SETTLE:])
+        factors = np.exp(self.sigma * white)
         if self.stalls:
             hit = _runs(stalled, self.stalls, self.stall_steps)
             factors[hit] *= np.maximum(1.0, 1.0 + (self.stall_factor - 1.0) * sizes[hit])

@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptk.controller import LONGEST_MS, SHORTEST_MS
+from adaptk.evidence import LONGEST_MS, SHORTEST_MS
 from adaptk.planner import VISIT
 from adaptk.replay.intervals import block_length, resampled_sums, spread
 from adaptk.replay.policies.base import decoding

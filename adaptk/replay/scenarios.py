@@ -47,6 +47,9 @@ class Scenario:
         Steps at which the world changes, from which recovery is counted.
     own_policies
         Policies that only this scenario has, by name: the one that was recorded in a trace.
+    group
+        ``"cases"``; ``"core"`` or ``"apart"`` for long worlds, apart those that are hard on the statistics themselves
+        and judged less strictly; ``""`` for what is none of these.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Scenario:
     checks: tuple[Check, ...]
     changes: tuple[int, ...] = ()
     own_policies: Mapping[str, Callable[[Setup], Policy]] = field(default_factory=dict)
+    group: str = ""
 
 
 def script(

@@ -79,12 +79,14 @@ class World:
 class Run:
     """What happened, one entry per step; times in milliseconds.
 
-    ``length`` and ``itl`` hold the expected acceptance length and step time of every K, shape ``(steps, k_max + 1)``;
-    zero in steps without decoding requests. Prompt tokens are not in ``itl``. ``length_now`` is what ``length`` comes
-    down to where the policy has let the drafter go cold, ``compiled`` the part of ``elapsed`` that compilation took.
-    ``noise`` multiplies a step's time, ``prompt_ms`` is the expected time of its prompt tokens, ``extra_ms`` what the
-    load adds: with ``itl`` they give the time of one K, where ``elapsed`` of a step after a change holds two.
-    ``arms`` are those that the run is judged by; ``scripted`` whether the load was a script.
+    ``length`` and ``itl`` hold the expected acceptance length and step time of every K, shape ``(steps, k_max +
+    1)``; zero in steps without decoding requests. Expected is over which drafts are accepted and over where answers
+    end, given the requests' kinds of text and how long answers of the load are: no policy could know more. Prompt
+    tokens are not in ``itl``. ``length_now`` is what ``length`` comes down to where the policy has let the drafter
+    go cold, ``compiled`` the part of ``elapsed`` that compilation took. ``noise`` multiplies a step's time,
+    ``prompt_ms`` is the expected time of its prompt tokens, ``extra_ms`` what the load adds: with ``itl`` they give
+    the time of one K, where ``elapsed`` of a step after a change holds two. ``arms`` are those that the run is
+    judged by; ``scripted`` whether the load was a script.
     """
 
     arms: tuple[int, ...]
@@ -241,6 +243,7 @@ class _Arrays(NamedTuple):
     rows: Any
     log: Any
     ended: Any
+    longer: Any
     truth: Any
 
 
@@ -286,6 +289,7 @@ def _arrays(world: World, k_max: int) -> _Arrays:
         rows=np.zeros((4, max(widest, 1)), dtype=np.int64),
         log=np.zeros((len(Log), steps)),
         ended=np.full(requests.shape[1], np.nan),
+        longer=np.bincount(requests[Req.OUTPUT])[::-1].cumsum()[::-1].astype(float),
         truth=np.zeros((3, steps, k_max + 1)),
     )
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from adaptk.replay.evaluate import Row
 from adaptk.replay.fleet import workload_scenario
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.sweep import chosen
 from adaptk.replay.traces.traced import RECORDED, traced_scenario
 from adaptk.replay.views.aggregate import Summary
+from adaptk.replay.views.files import read_rows
 from adaptk.table import GoodputTable
 
 
 class Source(NamedTuple):
     """What is to be replayed, with what is to be said about it.
 
-    ``skipped`` counts lines of the input that could not be read; ``measured_tokens_per_s`` is of a trace.
+    ``skipped`` counts lines of the input that could not be read; ``measured_tokens_per_s`` is of a trace; ``rows`` are
+    there where everything has been replayed before.
     """
 
     scenarios: list[Scenario]
@@ -25,6 +29,27 @@ class Source(NamedTuple):
     notes: list[str]
     skipped: int = 0
     measured_tokens_per_s: float | None = None
+    rows: list[Row] | None = None
+
+
+def from_rows(paths: Sequence[Path]) -> Source:
+    """Rows that earlier replays of named scenarios wrote, put together.
+
+    Raises
+    ------
+    ValueError
+        If a file holds no rows, or one of a scenario that is not known.
+    """
+    rows = read_rows(paths)
+    place = {scenario.name: i for i, scenario in enumerate(chosen(["all"]))}
+    for row in rows:
+        if row.scenario not in place:
+            raise ValueError(
+                f"scenario {row.scenario!r} of the rows is unknown: rows of traces and workloads stand alone"
+            )
+    rows.sort(key=lambda row: (place[row.scenario], row.seed))
+    names = list(dict.fromkeys(row.scenario for row in rows))
+    return Source(chosen(names), list(dict.fromkeys(row.policy for row in rows)), [], rows=rows)
 
 
 def from_scenarios(names: Sequence[str], policies: Sequence[str]) -> Source:

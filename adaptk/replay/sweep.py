@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from adaptk.replay import scenarios as known
-from adaptk.replay.evaluate import Row, evaluate, judge
+from adaptk.replay.evaluate import Row, each, evaluate
+from adaptk.replay.parallel import mapped
 from adaptk.replay.registry import NO_DRAFTER, expand
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.traces.traced import RECORDED
@@ -17,7 +17,7 @@ from adaptk.replay.views.aggregate import Summary
 from adaptk.replay.views.plots import Picture, story_pictures
 from adaptk.replay.views.story import best_rival, story
 
-GROUPS = ("all", "cases", "worlds")
+GROUPS = ("all", "cases", "worlds", "core", "apart")
 NO_RIVALS = ("oracle", "hindsight", "table", NO_DRAFTER, RECORDED)
 """What a story does not show as the best rival: it knows the future, is another engine, is shown anyway, or was made
 for one trace.
@@ -126,7 +126,7 @@ def illustrated(
     tasks = [(scenario, best_rival(ratios[scenario.name], NO_RIVALS)) for scenario in scenarios]
     found: dict[str, list[Picture]] = {}
     with suppress(KeyboardInterrupt):
-        for name, pictures in _mapped(_pictures, tasks, jobs):
+        for name, pictures in mapped(_pictures, tasks, jobs):
             found[name] = pictures
             done(name)
     return found
@@ -139,35 +139,20 @@ def _pictures(scenario: Scenario, rival: str | None) -> tuple[str, list[Picture]
 def _lists(
     scenarios: Sequence[Scenario], plan: Mapping[str, Sequence[str]], seeds: int, jobs: int
 ) -> Generator[list[Row]]:
-    """Finished rows. On one core policy by policy: an interrupt then loses one run at most, for a second oracle's."""
+    """Finished rows. On one core policy by policy: an interrupt then loses one run at most."""
     scenarios = [scenario for scenario in scenarios if plan[scenario.name]]
     if jobs > 1 and scenarios:
         yield from evaluate(scenarios, lambda scenario: plan[scenario.name], range(seeds), jobs)
         return
     for scenario in scenarios:
         for seed in range(seeds):
-            for name in plan[scenario.name]:
-                yield judge(scenario, [name], seed)
+            for row in each(scenario, plan[scenario.name], seed):
+                yield [row]
 
 
-def _mapped(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    if min(jobs, len(tasks)) <= 1:
-        yield from (work(*task) for task in tasks)
-        return
-    from joblib import Parallel, delayed
-
-    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(delayed(work)(*task) for task in tasks)
-
-
-def _group(name: str) -> Iterable[Scenario]:
-    everything = known.scenarios()
-    if name == "all":
-        return everything.values()
-    if name == "cases":
-        from adaptk.replay.cases import CASES as MEMBERS
-    else:
-        from adaptk.replay.worlds import WORLDS as MEMBERS
-    return [everything[member.name] for member in MEMBERS()]
+def _group(name: str) -> list[Scenario]:
+    members = {"all": None, "worlds": ("core", "apart")}.get(name, (name,))
+    return [one for one in known.scenarios().values() if members is None or one.group in members]
 
 
 def _last_if_unknown(value: float) -> float:

@@ -169,6 +169,15 @@ def full_graphs(config: Any) -> bool:
     return mode is not None and not on_cpu() and bool(mode.has_full_cudagraphs())
 
 
+def capture_sizes(config: Any) -> tuple[int, ...]:
+    """Tokens that steps are padded to, where CUDA graphs are replayed; none on CPU or where that cannot be told."""
+    compilation = getattr(config, "compilation_config", None)
+    mode = getattr(compilation, "cudagraph_mode", None)
+    if mode is None or mode.name == "NONE" or on_cpu():
+        return ()
+    return tuple(int(size) for size in getattr(compilation, "cudagraph_capture_sizes", None) or ())
+
+
 def on_cpu() -> bool:
     """Whether vLLM runs on its CPU platform."""
     from vllm.platforms import current_platform

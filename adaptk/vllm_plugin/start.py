@@ -61,7 +61,7 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
     if controller is None:
         table, key = _table(config, settings, k_max)
         arms = _captured(config, _arms(config, settings, table, k_max, scheduled), scheduled)
-        controller = _controller(table, arms, settings, k_max)
+        controller = _controller(table, arms, settings, k_max, compat.capture_sizes(config))
     v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
     steering = Steering(
         controller,
@@ -164,10 +164,12 @@ def _key(meta: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in plain.items()) or "no meta"
 
 
-def _controller(table: GoodputTable | None, arms: Sequence[int], settings: Settings, k_max: int) -> Policy:
+def _controller(
+    table: GoodputTable | None, arms: Sequence[int], settings: Settings, k_max: int, sizes: Sequence[int]
+) -> Policy:
     from adaptk.controller import Controller
 
-    return Controller(table, arms=arms, settings=settings, seed=settings.seed, k_max=k_max)
+    return Controller(table, arms=arms, settings=settings, seed=settings.seed, k_max=k_max, capture_sizes=sizes)
 
 
 def _writer(config: Any, settings: Settings, arms: Sequence[int], key: str) -> Any:

@@ -21,12 +21,12 @@ from adaptk.replay.registry import POLICIES
 from adaptk.replay.views.files import KIND, SCHEMA_VERSION
 from adaptk.trace import TraceWriter
 from tests.replay.handmade import surface
-from tests.replay.tiny import ACCEPTANCE, ARMS, tiny
+from tests.replay.tiny import ACCEPTANCE, ARMS, interrupt_run, tiny
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {name: tiny(name) for name in ("T1", "T2")}
+    made = {"T1": tiny("T1", group="core"), "T2": tiny("T2", group="apart")}
     monkeypatch.setattr(known, "scenarios", lambda: made)
 
 
@@ -40,7 +40,7 @@ def rows_of(path: Path) -> list[tuple[str, str, int]]:
 
 
 def test_the_list_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every scenario, policy and preset is named with what it is, in one line."""
+    """Every scenario, policy and preset is named with what it is, in one line; scenarios by group."""
     assert main(["replay", "--list"]) == 0
     out = capsys.readouterr().out
     assert "T1  what T1 is about" in out
@@ -49,7 +49,9 @@ def test_the_list_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert "p32374                 measured in vLLM #32374: Llama-3.1-8B + EAGLE on H100" in out
     assert "usual: oracle, hindsight, table, adaptk" in out
     listed = out.partition("\nusual:")[0].split("\n\n")
-    assert [group.split("\n")[0] for group in listed] == ["Scenarios", "Policies", "Presets"]
+    assert [group.split("\n")[0] for group in listed] == [
+        "Cases", "Worlds, the core", "Worlds judged apart", "Policies", "Presets",
+    ]  # fmt: skip
     assert sum(len(group.strip().split("\n")) - 1 for group in listed) == 2 + len(POLICIES) + 2 + len(PRESETS)
     assert max(map(len, out.splitlines())) <= 80
 
@@ -80,6 +82,23 @@ def test_scenarios_rows_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     page = report.read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 8
     assert "http" not in page
+
+
+def test_rows_in_pieces_are_shown_as_if_they_had_been_run_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With where adaptk stands, once there are two scenarios of the core."""
+    known.scenarios()["T2"] = tiny("T2", group="core")
+    one, two, both = (tmp_path / f"{name}.json" for name in ("one", "two", "both"))
+    options = ["--policy", "adaptk", "table", "--seeds", "2", "--jobs", "1"]
+    for names, path in ((["T1"], one), (["T2"], two), (["T1", "T2"], both)):
+        assert main(["replay", "--scenario", *names, *options, "--json", str(path)]) == 0
+    at_once = capsys.readouterr().out.rpartition("\nT1: what T1 is about")[2].partition("Rows:")[0]
+    assert "adaptk in 2 worlds, 2 seeds: geometric means" in at_once
+    assert main(["replay", "--rows", str(two), str(one)]) == 0
+    assert capsys.readouterr().out.rpartition("T1: what T1 is about")[2] == at_once
+    assert main(["replay", "--rows", str(one), "--json", str(one)]) == 1
+    assert f"is the file of --rows {one} too" in capsys.readouterr().err
 
 
 def test_the_usual_policies_are_the_default(tmp_path: Path) -> None:
@@ -131,7 +150,7 @@ def test_mistakes_are_said_without_a_traceback(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "one of the arguments --scenario --trace --workload --list is required"),
+        ([], "one of the arguments --scenario --trace --workload --rows --list is required"),
         (["--scenario", "T1", "--trace", "t.jsonl"], "not allowed with argument"),
         (["--scenario", "T1", "--seeds", "0"], "'0': give a whole number of at least 1"),
         (["--workload", "w.csv", "--arms", "0;1"], "'0;1': give whole numbers with commas"),
@@ -148,7 +167,7 @@ def test_bad_arguments_are_refused(argv: list[str], said: str, capsys: pytest.Ca
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("missing", ["numba", "joblib"])
+@pytest.mark.parametrize("missing", ["numba", "joblib", "scipy"])
 def test_without_the_extra_it_says_what_to_install(
     missing: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +181,7 @@ def test_without_matplotlib_only_the_report_is_refused(
 ) -> None:
     """Before anything is computed."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(sweep, "judge", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(sweep, "collect", lambda *_: pytest.fail("started"))
     assert main(["replay", "--scenario", "T1", "--html", str(tmp_path / "r.html")]) == 1
     assert "matplotlib is not installed, --html needs it" in capsys.readouterr().err
     assert main(["replay", "--list"]) == 0
@@ -173,22 +192,14 @@ def test_help_loads_nothing_heavy() -> None:
     code = "import sys, adaptk.cli.main as m; m.parser(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "adaptk.cli.replay" in loaded
-    assert {"numba", "joblib", "matplotlib", "rich"}.isdisjoint(loaded)
+    assert {"numba", "joblib", "scipy", "matplotlib", "rich"}.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize("finished", [0, 2])
 def test_an_interrupt_shows_and_writes_what_was_finished(
     finished: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Any = sweep.judge
-    calls = iter(range(10))
-
-    def impatient(*task: Any) -> Any:
-        if next(calls) == finished:
-            raise KeyboardInterrupt
-        return real(*task)
-
-    monkeypatch.setattr(sweep, "judge", impatient)
+    interrupt_run(monkeypatch, finished)
     rows, report = tmp_path / "rows.json", tmp_path / "report.html"
     argv = [
         "replay",

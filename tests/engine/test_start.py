@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.config import CUDAGraphMode
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -275,6 +276,17 @@ class TestArms:
         with_graphs(monkeypatch, v2=True)
         scheduler = build_scheduler(adaptive(Scheduler), config)
         assert scheduler.adaptk.controller.arms == (2, 5)
+
+    def test_the_controller_knows_what_steps_are_padded_to(self, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where graphs are replayed; on CPU vLLM lists sizes, too, and uses none."""
+        config = build_config(model)
+        config.compilation_config.cudagraph_mode = CUDAGraphMode.PIECEWISE
+        config.compilation_config.cudagraph_capture_sizes = [16, 1, 8]
+        assert build_scheduler(adaptive(Scheduler), config).adaptk.controller.capture_sizes == ()
+        monkeypatch.setattr(compat, "on_cpu", lambda: False)
+        assert build_scheduler(adaptive(Scheduler), config).adaptk.controller.capture_sizes == (1, 8, 16)
+        config.compilation_config.cudagraph_mode = CUDAGraphMode.NONE
+        assert build_scheduler(adaptive(Scheduler), config).adaptk.controller.capture_sizes == ()
 
     @pytest.mark.parametrize(("graphs", "arms"), [(True, (2, 5)), (False, (0, 1, 2, 3, 5, 7))])
     def test_a_measured_table_does_not_hide_the_schedule(

@@ -24,13 +24,7 @@ from adaptk.table import GoodputTable
 ALL = {scenario.name: scenario for scenario in CASES()}
 
 # Where adaptk does not always pass: how many of the seeds 0 to 9 may fail, and what was measured.
-KNOWN_MISSES = {
-    "C01": (4, "5 of seeds 0 to 29: 5 or 6 switches from step 50 on, 4 are allowed"),
-    "C03": (3, "2 of 30: K=3 on 0.960 of the steps, 0.97 is asked"),
-    "C08": (4, "4 of 30: back at K>=3 after 120 or 152 steps, 100 are allowed"),
-    "C24": (3, "3 of 30: a visit to K=3 wins by chance and K=3 stays for a block; 1 is better by 3 %"),
-    "P32374-1": (3, "2 of 30: K=3 on 0.57 and 0.83 of the steps, after a false alarm of acceptance at batch 1"),
-}
+KNOWN_MISSES = {"C01": (2, "5 of seeds 0 to 59: 5 or 6 switches from step 50 on, 4 are allowed")}
 
 
 def set_up(scenario: Scenario, seed: int = 0) -> Setup:
@@ -114,7 +108,7 @@ class Misled(Adaptive):
 
 def prompts_smeared(record: StepRecord) -> StepRecord:
     """What prompt tokens take is spread over all steps."""
-    return msgspec.structs.replace(record, elapsed_ms=1.5 * (record.elapsed_ms or 0.0), prefill_tokens=0)
+    return msgspec.structs.replace(record, elapsed_ms=1.6 * (record.elapsed_ms or 0.0), prefill_tokens=0)
 
 
 def absent_as_rejected(record: StepRecord) -> StepRecord:

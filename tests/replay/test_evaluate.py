@@ -125,6 +125,31 @@ def test_recovery_is_counted_from_the_first_change() -> None:
     assert Bench(scenario(at, changes=(5000,)), 0).run("oracle").row.recovery_steps is None
 
 
+def test_each_change_has_a_recovery_of_its_own() -> None:
+    """Drafts are cheap, dear and cheap again; a change with fewer than 20 steps behind it has no recovery."""
+    drift = Drift((0, 200, 300), (1.0, 1.0, 1.0), (0.2, 8.0, 0.2))
+    at = replace(world(script(400, 8), Drafter(profiles([0.8])), drift=drift))
+    bench = Bench(scenario(at, changes=(200, 300, 390, 5000)), 0)
+    assert bench.run("oracle").row.recoveries == [0, 0, None]
+    cheap = int(bench.oracle.k[350])
+    assert cheap > 0 == bench.oracle.k[250]
+    assert bench.run(f"fixed-{cheap}").row.recoveries == [None, 0, None]
+
+
+def test_what_is_lost_under_k0_is_told_apart_for_the_beginning() -> None:
+    """Drafts get dear at step 3,000: until then nothing is lost, and then as much per step as K=7 costs more."""
+    drift = Drift((0, 3000), (1.0, 1.0), (0.2, 8.0))
+    bench = Bench(scenario(world(script(4000, 8), Drafter(profiles([0.8])), drift=drift)), 0)
+    found = bench.run("fixed-7")
+    row, run = found.row, found.run
+    late = run.itl[3500, 7] - run.length[3500, 7] * run.itl[3500, 0]
+    whole = run.length[3500, 7] * run.itl[3500, 0] * 4000
+    assert (row.over_k0_early, late > 0) == (0.0, True)
+    assert row.over_k0 == pytest.approx(1000 * late / whole)
+    assert (row.lasting_per_1000, row.in_visits) == (0.0, 0.0)
+    assert np.isnan(bench.run("no-drafter").row.over_k0)
+
+
 def test_time_below_k0_is_the_time_of_steps_that_are_worse_than_it() -> None:
     drift = Drift((0, 100), (1.0, 1.0), (0.2, 8.0))
     bench = Bench(scenario(world(script(400, 8), Drafter(profiles([0.8])), drift=drift)), 0)

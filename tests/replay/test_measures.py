@@ -155,6 +155,26 @@ def test_lasting_switches(stays: list[tuple[int, int]], lasting: int) -> None:
     assert measures.lasting_switches(run) == lasting
 
 
+def test_time_in_visits_is_that_of_steps_that_return() -> None:
+    """K = 0, 1, 2 take 10, 12 and 18 ms."""
+    run = run_of([0] * 5 + [2] * 8 + [0] * 5 + [1] * 9 + [2] * 3)
+    # Eight steps at K=2 return; K=1 stays, and whether the last three would have returned nobody knows.
+    assert measures.time_in_visits(run) == pytest.approx(8 * 18 / (10 * 10 + 11 * 18 + 9 * 12))
+    assert measures.time_in_visits(run, visit=7) == 0.0
+    assert measures.lasting_switches(run) == 2
+
+
+def test_time_over_k0_is_what_steps_lost_and_not_what_they_won() -> None:
+    itl = [[10.0, 12.0, 18.0], [10.0, 18.0, 30.0], [10.0, 12.0, 18.0]]
+    run = run_of([1, 1, 2], itl=itl, compiled=np.array([0.0, 0.0, 3.0]))
+    # For 1.5, 1.5 and 1.8 tokens K=0 needs 15, 15 and 18 ms; taken were 12, 18 and 18 + 3.
+    assert measures.over_k0(run) == pytest.approx((3 + 3) / 48.0)
+    assert measures.over_k0(run, 2) == pytest.approx(3 / 30.0)
+    assert measures.over_k0(run, 1) == 0.0
+    zero = [0.0, 0.0, 0.0]
+    assert np.isnan(measures.over_k0(run_of([2], length=[zero], itl=[zero])))
+
+
 def test_the_first_time_that_an_arm_is_held() -> None:
     run = run_of([0] * 5 + [1] * 9 + [0] + [1] * 5 + [2] * 5 + [0])
     assert measures.first(run, [1], 0) == NEVER
@@ -170,6 +190,8 @@ def test_recovery_looks_for_a_window_that_is_good_on_average() -> None:
     # K=2 is at 0.8: with two such steps a window of 20 is at 0.98.
     assert measures.recovery(run, 30) == 38
     assert measures.recovery(run, 30, good=1.0) == 40
+    assert measures.recovery(run, 30, end=88) == 38  # the window's last step is 87
+    assert measures.recovery(run, 30, end=87) == NEVER
     assert measures.recovery(run, 95) == NEVER
     assert measures.recovery(run_of([2] * 50), 0) == NEVER
 

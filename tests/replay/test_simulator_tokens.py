@@ -13,7 +13,7 @@ from adaptk.replay.drafter import COLD_AFTER, HIT, MISS, UNKNOWN, Drafter, lengt
 from adaptk.replay.scenarios import script
 from adaptk.replay.simulator import Run, simulate
 from adaptk.step import StepRecord
-from tests.replay.handmade import NEVER, Plays, played, requests, surface, world
+from tests.replay.handmade import ALWAYS, NEVER, Plays, played, requests, surface, world
 
 SIGMAS = 4.5  # of a binomial share: about one false alarm in 150,000
 PROFILE = (0.8, 0.6, 0.5, 0.3, 0.9)
@@ -265,14 +265,25 @@ def test_seeds_differ_and_the_same_seed_does_not() -> None:
 
 
 def test_short_answers_have_their_mean_length_and_are_replaced() -> None:
-    """Geometric with mean 6, standard deviation √30: bound ``SIGMAS``·√(30 / answers)."""
-    run, _ = played(world(script(12_000, 1, output=6.0), Drafter(profiles([1.0]))), 0)
-    assert run.tokens.tolist() == [1] * 12_000
-    ends = int(np.sum(run.length[:, 1] == 1.0))  # one token left: another draft is worth nothing
-    assert ends > 1500
-    assert abs(12_000 / ends - 6.0) < SIGMAS * math.sqrt(30 / ends)
-    left = run.length[:, 7]
-    assert np.all((left[1:] == left[:-1]) | (left[1:] == left[:-1] - 1) | (left[:-1] == 1.0))
+    """Geometric with mean 6: a step at K=7 gives the lesser of 8 and what is left, 6·(1 - (5/6)^8) in the mean.
+
+    Its deviation is below 2.7: bound ``SIGMAS``·2.7 / √steps. The truth does not say which answers are about to end.
+    """
+    run, _ = played(world(script(12_000, 1, output=6.0), Drafter(profiles([1.0]))), 7)
+    expected = 6.0 * (1.0 - (5.0 / 6.0) ** 8)
+    assert run.length[:, 7] == pytest.approx(expected)
+    assert abs(run.tokens[1:].mean() - expected) < SIGMAS * 2.7 / math.sqrt(len(run.k))
+    assert {1, 2, 7, 8} <= set(run.tokens.tolist())
+    assert played(world(script(100, 1, output=6.0), Drafter(profiles([1.0]))), 0)[0].tokens.tolist() == [1] * 100
+
+
+def test_where_answers_end_is_foreseen_only_from_how_long_answers_are() -> None:
+    """Answers of 2 and 5 tokens, all drafts accepted: after its first token one in two goes on."""
+    run, _ = played(world(requests([1, 1], [2, 5]), ALWAYS), 0)
+    first = np.flatnonzero(run.decodes == 2)[0]  # both have emitted one token, with their prompts
+    # One token is sure; a second, third and fourth come with probability 1/2: 1, 1.5, 2, 2.5 tokens, then no more.
+    assert run.length[first].tolist() == [1.0, 1.5, 2.0, 2.5, 2.5, 2.5, 2.5, 2.5]
+    assert run.length[first + 1].tolist() == [1.0, 2.0] + [3.0] * 6  # the longer one alone: 3 of 5 are left for sure
 
 
 def test_what_is_expected_of_short_answers_is_what_comes() -> None:

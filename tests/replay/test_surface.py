@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptk.replay.casechecks import public_table
+from adaptk.replay.costs.p32374 import BATCHES, ITL_MS, KS
 from adaptk.replay.surface import CAPTURE_SIZES, CostSurface
 from adaptk.table import GoodputTable, TableError
 from tests.replay.handmade import draft_ms, surface, verify_ms
 from tests.strategies import rows_of, timed_tables
-from tests.worlds import PUBLIC_ITL, public_table
 
 
 def leveled(*added: float, contexts: tuple[float, ...] = (100.0, 300.0, 1300.0)) -> CostSurface:
@@ -86,8 +87,8 @@ def test_a_table_can_have_the_levels_of_context_or_one_of_them() -> None:
 
 def test_the_public_table_taken_for_the_truth_says_what_it_says() -> None:
     at = CostSurface.from_table(public_table(), 256, 5)
-    for batch, line in PUBLIC_ITL.items():
-        for k, ms in line.items():
+    for batch, line in zip(BATCHES, ITL_MS, strict=True):
+        for k, ms in zip(KS, line, strict=True):
             assert at.itl_ms(batch, k) == pytest.approx(ms)
     assert at.itl_ms(40, 2) == pytest.approx(public_table().itl_ms(40, 2) or 0.0)
 

@@ -16,7 +16,7 @@ from adaptk.replay.scenarios import Scenario
 from adaptk.replay.sweep import chosen, collect, illustrated, pieces, planned, stories_of
 from adaptk.replay.views.aggregate import summaries
 from tests.replay.handmade import Plays
-from tests.replay.tiny import row, tiny
+from tests.replay.tiny import interrupt_run, row, tiny
 
 QUIET: Callable[[str], None] = lambda _: None  # noqa: E731
 
@@ -28,15 +28,14 @@ def three(monkeypatch: pytest.MonkeyPatch) -> dict[str, Scenario]:
     return made
 
 
-def test_scenarios_by_name_and_group(three: dict[str, Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenarios_by_name_and_group(three: dict[str, Scenario]) -> None:
     """Whatever the case, none twice."""
-    from adaptk.replay import cases, worlds
-
-    monkeypatch.setattr(cases, "CASES", lambda: (three["T1"], three["T3"]))
-    monkeypatch.setattr(worlds, "WORLDS", lambda: (three["T2"],))
+    groups = {"T1": "cases", "T2": "core", "T3": "cases", "T4": "apart"}
+    three.update({name: tiny(name, group=group) for name, group in groups.items()})
     assert [s.name for s in chosen(["t2", "T1", "T2"])] == ["T2", "T1"]
-    assert [s.name for s in chosen(["all"])] == ["T1", "T2", "T3"]
-    assert [s.name for s in chosen(["worlds", "cases"])] == ["T2", "T1", "T3"]
+    assert [s.name for s in chosen(["all"])] == ["T1", "T2", "T3", "T4"]
+    assert [s.name for s in chosen(["worlds", "cases"])] == ["T2", "T4", "T1", "T3"]
+    assert [[s.name for s in chosen([group])] for group in ("core", "Apart")] == [["T2"], ["T4"]]
     with pytest.raises(ValueError, match="scenario 'T9' is unknown"):
         chosen(["T9"])
 
@@ -77,15 +76,7 @@ def test_processes_change_nothing(three: dict[str, Scenario]) -> None:
 
 
 def test_an_interrupt_keeps_what_was_finished(three: dict[str, Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Any = sweep.judge
-    calls = iter(range(10))
-
-    def impatient(*task: Any) -> Any:
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*task)
-
-    monkeypatch.setattr(sweep, "judge", impatient)
+    interrupt_run(monkeypatch, 2)
     done = collect([three["T1"]], {"T1": ["table", "fixed-0", "fixed-1"]}, 1, 1, QUIET)
     assert done.cut_short
     assert [r.policy for r in done.rows] == ["table", "fixed-0"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from adaptk.replay.drafter import Drafter, profiles
-from adaptk.replay.evaluate import Row
+from adaptk.replay.evaluate import Bench, Row
 from adaptk.replay.noise import Noise
 from adaptk.replay.scenarios import Check, Scenario, script
 from adaptk.replay.simulator import World
@@ -38,7 +40,21 @@ def row(scenario: str = "A", policy: str = "adaptk", seed: int = 0, **more: Any)
     fields: dict[str, Any] = {
         "arms": ARMS, "tokens_per_s": 100.0, "oracle_ratio": 0.9, "table_ratio": 1.1, "switches_per_1000": 5.0,
         "explore_ms": 2.0, "passed": True, "failed": [], "p50_ms": 10.0, "p99_ms": 12.0, "recovery_steps": None,
-        "below_k0": 0.0, "regret_ms": 3.0, "steps": 60, "tokens": 100, "time_ms": 600.0, "unfinished": 0,
+        "recoveries": [], "lasting_per_1000": 4.0, "in_visits": 0.01, "below_k0": 0.0, "over_k0": 0.0,
+        "over_k0_early": 0.0, "regret_ms": 3.0, "steps": 60, "tokens": 100, "time_ms": 600.0, "unfinished": 0,
         "latency_ms": None, **more,
     }  # fmt: skip
     return Row(scenario=scenario, policy=policy, seed=seed, **fields)
+
+
+def interrupt_run(monkeypatch: pytest.MonkeyPatch, finished: int) -> None:
+    """An interrupt comes once so many policies have been run."""
+    real: Any = Bench.run
+    calls = iter(range(finished + 1))
+
+    def impatient(*arguments: Any, **more: Any) -> Any:
+        if next(calls) == finished:
+            raise KeyboardInterrupt
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(Bench, "run", impatient)

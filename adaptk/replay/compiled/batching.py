@@ -61,8 +61,11 @@ def begin_scripted(slots: Any, i: int, state: Any, conf: Any, real: Any) -> None
 
 
 @njit
-def _preempt(slots: Any, returned: Any, requests: Any, state: Any, conf: Any, lookahead: int) -> None:
-    """While the KV cache cannot hold all running requests, the one admitted last goes back to the queue."""
+def _preempt(slots: Any, returned: Any, requests: Any, state: Any, conf: Any, lookahead: int) -> int:
+    """While the KV cache cannot hold all running requests, the one admitted last goes back to the queue.
+
+    Returns the tokens of the cache that those that stay hold or will.
+    """
     live = state[State.LIVE]
     used = 0
     for i in range(live):
@@ -76,6 +79,7 @@ def _preempt(slots: Any, returned: Any, requests: Any, state: Any, conf: Any, lo
         state[State.RETURNED] += 1
         state[State.PREEMPTED] += 1
     state[State.LIVE] = live
+    return int(used)
 
 
 @njit
@@ -94,12 +98,18 @@ def _ready(requests: Any, arrivals: Any, state: Any, clock: float, empty: bool) 
 
 @njit
 def _admit(
-    slots: Any, returned: Any, requests: Any, arrivals: Any, state: Any, conf: Any, real: Any, lookahead: int, room: int
-) -> int:
-    """Take in waiting requests while slots, KV cache and the step's tokens have room; the room that is left."""
-    used = 0
-    for i in range(state[State.LIVE]):
-        used += slots[Slot.CONTEXT, i] + slots[Slot.PREFILL, i] + lookahead
+    slots: Any,
+    returned: Any,
+    requests: Any,
+    arrivals: Any,
+    state: Any,
+    conf: Any,
+    real: Any,
+    lookahead: int,
+    used: int,
+    room: int,
+) -> None:
+    """Take in waiting requests while slots, KV cache and the step's tokens have room; ``used`` is of the cache."""
     while room > 0 and state[State.LIVE] < conf[Conf.MAX_REQUESTS]:
         back = state[State.RETURNED] > 0
         if not back and not _ready(requests, arrivals, state, real[Real.CLOCK], state[State.LIVE] == 0):
@@ -125,7 +135,6 @@ def _admit(
         slots[Slot.CHUNK, i] = min(prompt, room)
         slots[Slot.KIND, i] = requests[Req.KIND, request]
         room -= slots[Slot.CHUNK, i]
-    return room
 
 
 @njit
@@ -134,7 +143,7 @@ def queue_step(
 ) -> None:
     """Continuous batching: running requests first, then waiting ones, prompts in chunks."""
     lookahead = k_max + 1
-    _preempt(slots, returned, requests, state, conf, lookahead)
+    used = _preempt(slots, returned, requests, state, conf, lookahead)
     if state[State.LIVE] + state[State.RETURNED] == 0 and state[State.NEXT] < requests.shape[1]:
         real[Real.CLOCK] = max(real[Real.CLOCK], arrivals[state[State.NEXT]])  # idle until the next one comes
     room = conf[Conf.MAX_TOKENS]
@@ -146,7 +155,7 @@ def queue_step(
         if slots[Slot.PREFILL, i] > 0 and room > 0:
             slots[Slot.CHUNK, i] = min(slots[Slot.PREFILL, i], room)
             room -= slots[Slot.CHUNK, i]
-    _admit(slots, returned, requests, arrivals, state, conf, real, lookahead, room)
+    _admit(slots, returned, requests, arrivals, state, conf, real, lookahead, used, room)
     decodes = prefill = context = batch = 0
     for i in range(state[State.LIVE]):
         decodes += slots[Slot.PREFILL, i] == 0

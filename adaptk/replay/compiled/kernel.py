@@ -41,6 +41,19 @@ def _verify_ms(verify: Any, contexts: Any, batch: int, width: float, context: fl
 
 
 @njit
+def _goes_on(tokens: int, emitted: int, conf: Any, real: Any, longer: Any) -> float:
+    """Probability that an answer that has ``emitted`` tokens, and will have one more, has ``tokens`` beyond that one.
+
+    In a script answers are geometric, which have no memory; else they are as long as those of the load are.
+    """
+    if conf[Conf.SCRIPTED]:
+        mean = real[Real.MEAN_OUTPUT]
+        return float((1.0 - 1.0 / max(1.000001, mean)) ** tokens) if mean > 0.0 else 1.0
+    at = emitted + 1 + tokens
+    return float(longer[at] / longer[emitted + 1]) if at < longer.shape[0] else 0.0
+
+
+@njit
 def _truth(
     slots: Any,
     state: Any,
@@ -52,11 +65,13 @@ def _truth(
     weather: Any,
     conf: Any,
     real: Any,
+    longer: Any,
     truth: Any,
 ) -> None:
     """Expected acceptance length and step time of every K at the scheduled step, prompt tokens apart.
 
-    The third layer is the acceptance length that a drafter gone cold has at the moment.
+    The third layer is the acceptance length that a drafter gone cold has at the moment. Which draft is accepted and
+    which token ends an answer is not foreseen, only how likely it is.
     """
     step, decodes = state[State.STEP], state[State.DECODES]
     truth[:, step] = 0.0
@@ -78,9 +93,9 @@ def _truth(
             now *= factor * chances[0, kind, j] * chances[1, kind, j]
             width += given
             widths[j + 1] += width
-            if j + 1 < slots[Slot.LEFT, i]:
-                length += reach
-                length_now += now
+            goes_on = _goes_on(j + 1, slots[Slot.CURSOR, i], conf, real, longer)
+            length += reach * goes_on
+            length_now += now * goes_on
             truth[0, step, j + 1] += length
             truth[2, step, j + 1] += length_now
     mean = state[State.CONTEXT] / state[State.BATCH]
@@ -213,6 +228,7 @@ def _advance(
     rows: Any,
     log: Any,
     ended: Any,
+    longer: Any,
     truth: Any,
 ) -> None:
     """Run the step that is scheduled with k and schedule the next one; before the first step, ``k`` is -1.
@@ -231,7 +247,7 @@ def _advance(
             log[Log.COMPILED, step] = real[Real.COMPILE_MS]
         real[Real.CLOCK] += real[Real.ELAPSED]
         _move_on(slots, state, conf, real, k, chances, mix, ended)
-        log[Log.K, step], log[Log.TOKENS, step], log[Log.VERIFIED, step] = k, state[State.TOKENS], state[State.VERIFIED]
+        log[Log.K, step], log[Log.TOKENS, step] = k, state[State.TOKENS]
         log[Log.ELAPSED, step], log[Log.CLOCK, step] = real[Real.ELAPSED], real[Real.CLOCK]
         state[State.STEP] = step + 1
         if state[State.STEP] >= log.shape[1]:
@@ -242,7 +258,7 @@ def _advance(
     else:
         queue_step(slots, returned, requests, arrivals, state, conf, real, truth.shape[2] - 1)
     if state[State.BATCH] > 0:
-        _truth(slots, state, surface, contexts, draft, chances, mix, weather, conf, real, truth)
+        _truth(slots, state, surface, contexts, draft, chances, mix, weather, conf, real, longer, truth)
 
 
 def _compiled(sources: int) -> Any:
@@ -256,12 +272,12 @@ def _compiled(sources: int) -> Any:
     def advance(
         k: int, slots: Any, returned: Any, requests: Any, arrivals: Any, known: Any, state: Any, conf: Any, real: Any,
         script: Any, surface: Any, contexts: Any, draft: Any, chances: Any, mix: Any, weather: Any, seen: Any,
-        sizes: Any, rows: Any, log: Any, ended: Any, truth: Any,
+        sizes: Any, rows: Any, log: Any, ended: Any, longer: Any, truth: Any,
     ) -> None:  # fmt: skip
         if sources >= 0:
             _advance(
                 k, slots, returned, requests, arrivals, known, state, conf, real, script, surface, contexts, draft,
-                chances, mix, weather, seen, sizes, rows, log, ended, truth,
+                chances, mix, weather, seen, sizes, rows, log, ended, longer, truth,
             )  # fmt: skip
 
     return advance

@@ -102,11 +102,10 @@ class _Log(NamedTuple):
     K: int = 2
     TOKENS: int = 3
     PREFILL: int = 4
-    VERIFIED: int = 5
-    CONTEXT: int = 6
-    ELAPSED: int = 7
-    CLOCK: int = 8
-    COMPILED: int = 9  # ms of it that compilation took
+    CONTEXT: int = 5
+    ELAPSED: int = 6
+    CLOCK: int = 7
+    COMPILED: int = 8  # ms of it that compilation took
 
 
 class _Weather(NamedTuple):

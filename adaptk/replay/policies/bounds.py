@@ -18,6 +18,10 @@ Array = NDArray[np.float64]
 class Oracle(Rival):
     """Plays the arm with the highest true goodput of the step, which the simulator tells it beforehand.
 
+    True are the chances: it knows what kind of text each request has at the moment and how long answers of the load
+    are, not which draft is accepted nor which token ends an answer. Kinds that requests keep for life a policy could
+    find out, those that change within an answer hardly: there the best table in hindsight shows what can be reached.
+
     It looks one step ahead only: where a drafter goes cold at K=0 or shapes must be compiled, a policy with foresight
     could do better.
     """

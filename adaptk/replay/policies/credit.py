@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from adaptk.controller import LONGEST_MS, SHORTEST_MS
+from adaptk.evidence import LONGEST_MS, SHORTEST_MS
 from adaptk.replay.policies.base import decoding
 from adaptk.step import StepRecord
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 Array = NDArray[np.float64]
 
@@ -14,8 +17,7 @@ RIDGE = 1e-4
 def nonnegative_least_squares(columns: Array, target: Array, weights: Array) -> Array:
     """Coefficients ``c >= 0`` that make ``sum(weights * (target - columns @ c)**2)`` least.
 
-    By active sets (Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23), on the normal equations of
-    columns scaled to length 1, with a slight ridge so that equal columns share.
+    Columns are scaled to length 1 and get a slight ridge, so that equal ones share.
 
     Parameters
     ----------
@@ -35,32 +37,7 @@ def nonnegative_least_squares(columns: Array, target: Array, weights: Array) -> 
     root = np.sqrt(weights)[:, None]
     lengths = np.linalg.norm(columns * root, axis=0)
     lengths[lengths == 0] = 1.0
-    scaled = columns * root / lengths
-    gram = scaled.T @ scaled + RIDGE * np.eye(columns.shape[1])
-    right = scaled.T @ (target * root[:, 0])
-    found = np.zeros(columns.shape[1])
-    active = np.zeros(columns.shape[1], dtype=bool)
-    least = 1e-10 * float(np.abs(right).max(initial=0.0))
-    for _ in range(10 * columns.shape[1]):
-        slope = np.where(active, -np.inf, right - gram @ found)
-        if slope.max() <= least:
-            break
-        active[np.argmax(slope)] = True
-        found = _settle(gram, right, found, active)
+    terms = columns.shape[1]
+    rows = np.vstack((columns * root / lengths, math.sqrt(RIDGE) * np.eye(terms)))
+    found, _ = nnls(rows, np.concatenate((target * root[:, 0], np.zeros(terms))))
     return np.asarray(found / lengths)
-
-
-def _settle(gram: Array, right: Array, found: Array, active: NDArray[np.bool_]) -> Array:
-    """Solve for the active terms, dropping from them those that turn negative on the way."""
-    while True:
-        wanted = np.zeros_like(found)
-        wanted[active] = np.linalg.solve(gram[np.ix_(active, active)], right[active])
-        if wanted[active].min() > 0:
-            return wanted
-        falling = active & (wanted <= 0)
-        step = np.min(found[falling] / np.maximum(found[falling] - wanted[falling], 1e-300))
-        found = np.where(active, found + step * (wanted - found), 0.0)
-        active &= found > 1e-12 * max(float(found.max()), 1e-300)
-        found = np.where(active, found, 0.0)
-        if not active.any():
-            return found

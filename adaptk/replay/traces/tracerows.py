@@ -7,8 +7,8 @@ import os
 from collections import Counter
 from typing import Any, NamedTuple
 
-from adaptk.controller import LONGEST_MS, SHORTEST_MS
 from adaptk.decision import Decision
+from adaptk.evidence import LONGEST_MS, SHORTEST_MS
 from adaptk.step import StepRecord
 from adaptk.tablerows import MAX_K
 from adaptk.tracefile import TraceError, TraceRow, read_trace

@@ -127,16 +127,16 @@ def _overall(rows: Sequence[Row]) -> Overall:
     return Overall(
         policy=rows[0].policy,
         scenarios=len(parts),
-        oracle=_over_scenarios({(row.scenario, row.seed): row.oracle_ratio for row in rows}),
-        table=_over_scenarios({(row.scenario, row.seed): row.table_ratio for row in rows}),
-        worst_by_oracle=_worst((part.oracle, part.scenario) for part in parts),
-        worst_by_table=_worst((part.table, part.scenario) for part in parts),
+        oracle=over_scenarios({(row.scenario, row.seed): row.oracle_ratio for row in rows}),
+        table=over_scenarios({(row.scenario, row.seed): row.table_ratio for row in rows}),
+        worst_by_oracle=worst(Worst(part.oracle, part.scenario) for part in parts),
+        worst_by_table=worst(Worst(part.table, part.scenario) for part in parts),
         passed=sum(part.passed or 0 for part in judged),
         judged=sum(part.seeds for part in judged),
     )
 
 
-def _over_scenarios(ratios: dict[tuple[str, int], float]) -> Interval:
+def over_scenarios(ratios: dict[tuple[str, int], float]) -> Interval:
     """Geometric mean over scenarios per seed, then over the seeds that every scenario has.
 
     Where a sweep was cut short and there is no such seed, the mean over scenarios of what there is, without interval.
@@ -157,9 +157,10 @@ def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def _worst(parts: Iterable[tuple[Interval, str]]) -> Worst:
-    known = [Worst(*part) for part in parts if not math.isnan(part[0].value)]
-    return min(known, key=lambda worst: worst.ratio.value, default=Worst(UNKNOWN, ""))
+def worst(parts: Iterable[Worst]) -> Worst:
+    """The lowest that is known; ``UNKNOWN`` without a scenario where none is."""
+    known = [part for part in parts if not math.isnan(part.ratio.value)]
+    return min(known, key=lambda part: part.ratio.value, default=Worst(UNKNOWN, ""))
 
 
 def _rank(one: Summary | Overall) -> tuple[float, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
 
@@ -96,6 +98,44 @@ def write_json(
         "rows": rows,
     }
     write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+
+
+def read_rows(paths: Sequence[Path]) -> list[Row]:
+    """The rows of files that :func:`write_json` wrote, one file after the other.
+
+    Raises
+    ------
+    ValueError
+        If a file cannot be read, is something else or of another version, or two rows are of the same run.
+    """
+    rows: dict[tuple[str, str, int], Row] = {}
+    for path in paths:
+        try:
+            document = msgspec.json.decode(path.read_bytes())
+            if (document["kind"], document["schema_version"]) != (KIND, SCHEMA_VERSION):
+                raise ValueError(f"kind {document['kind']!r}, version {document['schema_version']!r}")
+            found = [msgspec.convert(_with_nan(row), Row) for row in document["rows"]]
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error}): give a file that --json wrote") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: holds no rows of this version ({error}): give a file that --json wrote"
+            ) from None
+        for row in found:
+            run = (row.scenario, row.policy, row.seed)
+            if run in rows:
+                raise ValueError(f"{path}: has {row.policy} in {row.scenario} with seed {row.seed}, which another file "
+                                 "or row has too: give each run once")  # fmt: skip
+            rows[run] = row
+    return list(rows.values())
+
+
+_NUMBERS = tuple(name for name, kind in get_type_hints(Row).items() if kind is float)
+
+
+def _with_nan(row: dict[str, object]) -> dict[str, object]:
+    """A row as it was before numbers that are not finite became null."""
+    return {**row, **{name: math.nan for name in _NUMBERS if name in row and row[name] is None}}
 
 
 def write_whole(path: Path, data: bytes) -> None:

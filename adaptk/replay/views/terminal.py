@@ -50,7 +50,7 @@ def scenario_lines(about: Sequence[str], parts: Sequence[Summary], said: str = "
         columns.append(Column("passed", 6, lambda i: passes(parts[i].passed, parts[i].seeds)))
     first, *rest = about
     title = [Line(text, "title") for text in wrapped(first)] + [Line(text) for more in rest for text in wrapped(more)]
-    return [*title, *_table([part.policy for part in parts], columns), *(Line(text, "own") for text in wrapped(said))]
+    return [*title, *table([part.policy for part in parts], columns), *(Line(text, "own") for text in wrapped(said))]
 
 
 def overall_lines(parts: Sequence[Overall], scenarios: int, closely: Collection[str]) -> list[Line]:
@@ -68,10 +68,10 @@ def overall_lines(parts: Sequence[Overall], scenarios: int, closely: Collection[
     ]
     about = f"All {scenarios} scenarios: geometric means; intervals over seeds, for these scenarios"
     lines = [Line(text, "title") for text in wrapped(about)]
-    lines += _table([part.policy for part in parts], means)
+    lines += table([part.policy for part in parts], means)
     if few:
         names = [part.policy for part in few]
-        lines += [Line(""), Line("Worst scenario", "title"), *_table(names, worst)]
+        lines += [Line(""), Line("Worst scenario", "title"), *table(names, worst)]
     return lines
 
 
@@ -166,10 +166,10 @@ def _worst(worst: Worst) -> str:
     return f"{interval(worst.ratio)}\n{worst.scenario}" if worst.scenario else "-"
 
 
-def _table(names: Sequence[str], columns: Sequence[Column]) -> list[Line]:
-    """Rows of ``columns`` behind a column of names that takes what room is left."""
+def table(names: Sequence[str], columns: Sequence[Column], of: str = "policy") -> list[Line]:
+    """Rows of ``columns`` behind a column of names, headed ``of``, that takes what room is left."""
     room = WIDTH - sum(column.width + 1 for column in columns)
-    head = f"{'policy':<{room}}" + "".join(f" {_placed(column.head, column)}" for column in columns)
+    head = f"{of:<{room}}" + "".join(f" {_placed(column.head, column)}" for column in columns)
     lines = [Line(head.rstrip(), "head")]
     for i, name in enumerate(names):
         cells = [folded(name, room), *(folded(column.cell(i), column.width) for column in columns)]

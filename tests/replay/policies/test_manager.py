@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptk.replay.casechecks import public_table
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.policies.manager import AcceptanceManager, extended
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of, step_records
-from tests.worlds import public_table
 
 ARMS = (0, 1, 3)
 # K=3 is worth its time from AL(3) / AL(1) above 13 / 11, K=1 from AL(1) above 11 / 10.

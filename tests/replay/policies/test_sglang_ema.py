@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptk.replay.casechecks import public_table
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.policies.sglang_ema import SLOTS, SglangEma, Slot
 from adaptk.step import StepRecord
 from tests.strategies import step_records
-from tests.worlds import public_table
 
 
 def policy_of(arms: tuple[int, ...] = (0, 1, 3, 5, 7)) -> SglangEma:

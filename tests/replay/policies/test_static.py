@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from adaptk.replay.casechecks import public_table
 from adaptk.replay.drafter import conditional
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.policies.static import PROFILES, FixedK, StaticTable
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of
-from tests.worlds import public_table
 
 PUBLIC = public_table()
 ARMS = (0, 1, 3, 5)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptk.replay.casechecks import public_table
 from adaptk.replay.policies.base import Setup
 from adaptk.replay.policies.turbospec import Polynomial, TurboSpec
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 from tests.strategies import step_records
-from tests.worlds import public_table
 
 ARMS = (0, 1, 3)
 
