@@ -26,20 +26,21 @@ Array = npt.NDArray[np.float64]
 
 # Pseudo-trials behind a table's acceptance: enough to start on, gone after one step of a large batch.
 SEED_WEIGHT = 16.0
-UNKNOWN_WEIGHT = 4.0
-MEMORY_TRIALS = 3000.0
+UNKNOWN_WEIGHT = 4.0  # the same where there is no table
+MEMORY_TRIALS = 3000.0  # at a position, at most: in large batches they fade by trials, not by steps
 MEMORY_STEPS = LONGEST
 KEEP = 1.0 - 1.0 / MEMORY_STEPS
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
-FLOOR_TRIALS = 12.0
+FLOOR_TRIALS = 12.0  # fading alone leaves so many: a belief is never wider than its first guess by much
 MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
-MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds
+MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds of a joint move from which undrafted positions keep at most so many trials
 LEAST_SHIFT, MOST_SHIFT = 0.2, 1.5  # log odds that the change detector looks for
 REFRESH = 2  # steps between looks at what steps are held against
+APART = 1.0  # log odds of the first draft between beliefs that no step can speak for both of
 EXPLAINED = 4  # steps that a former belief must explain before it is taken up again
 ESTABLISHED = 60  # steps after which a belief is worth remembering when it is left
-RELOADED_TRIALS = 6.0
+RELOADED_TRIALS = 6.0  # that the counts of former weights are worth under new ones
 
 
 class AcceptancePosterior:
@@ -106,7 +107,7 @@ class AcceptancePosterior:
             self._fade_blind(decodes)
             return False
         succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
-        self.supply.observe(present, min(asked, self.k_max), decodes)
+        self.supply.observe(present, asked if asked < self.k_max else self.k_max, decodes)
         if not present or present[0] == 0:
             return False
         if emitted is not None:
@@ -161,7 +162,8 @@ class AcceptancePosterior:
         if k == 0:
             return np.ones((n, len(arms)))
         ratio, doubt = self.offsets.look(batch)
-        dilution = [d * self._scatter.step for d in self._dilution]
+        step = self._scatter.step
+        dilution = [d * step for d in self._dilution]
         go_on = 1.0 - self.stops.hazard
         lengths = np.empty((n, k + 1))
         lengths[:, 0] = 1.0
@@ -289,15 +291,18 @@ class AcceptancePosterior:
         if self._warmth.left:
             believed = self._warmth.believed(succeeded, failed, self._reference, scatter.step)
         shared = offsets.ratio == 1.0 or batch is None
-        ours_s: list[float] = [0.0] * self.k_max  # what would have been seen at a batch size without an offset
-        ours_f: list[float] = [0.0] * self.k_max
-        self._recent.append((succeeded, failed) if shared else (ours_s, ours_f))
+        if shared:
+            self._recent.append((succeeded, failed))
+        else:  # what would have been seen at a batch size without an offset
+            ours_s, ours_f = [0.0] * self.k_max, [0.0] * self.k_max
+            self._recent.append((ours_s, ours_f))
         self._absorbed += 1
         self._age += 1
         usual_keep, shift = scatter.keep, self._shift
         surprise = variance = information = rise = fall = gain = learnt = 0.0
+        s: float  # a count here, a weighted one further down
         for j, (p, level, spread, thin, up, down, lead, for_hit, for_miss) in enumerate(self._reference):
-            s: float = succeeded[j]
+            s = succeeded[j]
             n = s + failed[j]
             if n == 0:
                 break  # no request got further; what lies behind fades when the posterior settles
@@ -307,7 +312,10 @@ class AcceptancePosterior:
             information += binomial
             variance += binomial * doubt
             learnt += n * lead
-            here = doubt + binomial * unknown
+            here, weight = doubt, 1.0
+            if unknown:
+                here += binomial * unknown
+                weight = doubt / here
             rise += (s * shift - n * up) / here
             fall -= (s * shift + n * down) / here
             if not shared:
@@ -315,16 +323,16 @@ class AcceptancePosterior:
                 s = 0.0 if s < 0.0 else n if s > n else s
                 ours_s[j], ours_f[j] = s, n - s
             gain += s * for_hit + (n - s) * for_miss
-            trials = alpha[j] + beta[j]
+            a, b = alpha[j], beta[j]
+            trials = a + b
             if believed < 1.0:
-                s = n * alpha[j] / trials * (1.0 - believed) + s * believed
+                s = n * a / trials * (1.0 - believed) + s * believed
             fade = 1.0
             if trials > FLOOR_TRIALS:
                 fade = usual_keep if trials < MEMORY_TRIALS else usual_keep * MEMORY_TRIALS / trials
-            weight = doubt / here if unknown else 1.0
             seen, kept = n * weight, trials * fade
-            alpha[j] = alpha[j] * fade + s * weight
-            beta[j] = beta[j] * fade + (n - s) * weight
+            alpha[j] = a * fade + s * weight
+            beta[j] = b * fade + (n - s) * weight
             dilution[j] = (dilution[j] * kept * fade + seen * weight) / (kept + seen)
             drafted[j] = True
         self._information += (information - self._information) * 0.02
@@ -349,29 +357,25 @@ class AcceptancePosterior:
 
     def _refresh(self, ratio: float) -> None:
         """Compute what the next steps are held against: dear, and much the same from one step to the next."""
-        former, scatter = self._former, self._scatter
+        former, scatter, log = self._former, self._scatter, math.log
         shift = math.sqrt(scatter.usual / self._information)  # log odds that make one standard deviation of a step
         self._shift = shift = min(MOST_SHIFT, max(LEAST_SHIFT, shift))
         factor = math.exp(shift)
         if scatter.begins:
             self._block_levels = [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
-        self._reference = []
-        for j, (a, b, dilution) in enumerate(zip(self.alpha, self.beta, self._dilution, strict=True)):
+        self._reference = reference = []
+        for_hit = for_miss = 0.0
+        positions = zip(self.alpha, self.beta, self._dilution, self._block_levels, strict=True)
+        for j, (a, b, dilution, before) in enumerate(positions):
             trials = a + b
-            level = a / trials
-            p = level * ratio / (1.0 - level + level * ratio)
-            self._reference.append(
-                (
-                    p,
-                    level,
-                    p * (1.0 - p),
-                    dilution / trials,
-                    math.log(1.0 - p + p * factor),
-                    math.log(1.0 - p + p / factor),
-                    level - self._block_levels[j],
-                    *((0.0, 0.0) if former is None else former.against(j, level)),
-                )
-            )
+            p = level = a / trials
+            if ratio != 1.0:
+                p = level * ratio / (1.0 - level + level * ratio)
+            q = 1.0 - p
+            if former is not None:
+                for_hit, for_miss = former.against(j, level)
+            up, down = log(q + p * factor), log(q + p / factor)
+            reference.append((p, level, p * q, dilution / trials, up, down, level - before, for_hit, for_miss))
 
     def _restart(self) -> None:
         """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
@@ -397,10 +401,24 @@ class AcceptancePosterior:
 
     def _return(self, former: FormerRegime) -> None:
         """Take up the former belief; the present one becomes the former."""
-        left = FormerRegime.left(self.alpha, self.beta, self._dilution)
+        left = self._before(min(len(self._recent), EXPLAINED))
+        if abs(left.log_odds - former.log_odds) < APART:  # the steps between two that are much alike belong to both
+            left = FormerRegime.left(self.alpha, self.beta, self._dilution)
         self.alpha, self.beta, self._dilution = list(former.alpha), list(former.beta), list(former.dilution)
         self._former = left
         self._begin_anew()
+
+    def _before(self, steps: int) -> FormerRegime:
+        """What was believed before the last ``steps`` steps: they spoke for another belief and would spoil this one."""
+        alpha, beta = list(self.alpha), list(self.beta)
+        last = list(self._recent)[len(self._recent) - steps :] if steps else []
+        for s, f in last:
+            for j in range(self.k_max):
+                n = s[j] + f[j]
+                if n and alpha[j] + beta[j] - n > 3.0:
+                    alpha[j] = max(1e-3, alpha[j] - s[j])
+                    beta[j] = max(1e-3, beta[j] - f[j])
+        return FormerRegime.left(alpha, beta, self._dilution)
 
     def _begin_anew(self) -> None:
         """What was counted so far is history to the change detector."""

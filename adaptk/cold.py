@@ -28,9 +28,8 @@ class Warmth:
     def __init__(self) -> None:
         self.blind = 0  # steps at K=0 in a row
         self.left = 0  # drafted steps left in which bad results count little
-        self._hits = self._expected = self._variance = (
-            0.0  # since the spell: accepted, expected to be, variance of that
-        )
+        # Since the spell: accepted, expected to be accepted, variance of that.
+        self._hits = self._expected = self._variance = 0.0
         self._fresh_hits = self._fresh_expected = 0.0  # in the first steps after all spells, fading
 
     def rest(self) -> None:

@@ -50,8 +50,7 @@ class Contamination:
     def take(self, values: Sequence[float], expected: float) -> None:
         """Add steps among which at least one was as quick as ``expected``: a run of slow ones may be a change."""
         residuals = self._residuals
-        for value in values:
-            residuals.append(value - expected)
+        residuals.extend([value - expected for value in values])
         if len(residuals) >= WINDOW:
             self._learn(sorted(residuals[-WINDOW:]))
             residuals.clear()

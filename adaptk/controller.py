@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from adaptk.table import GoodputTable
 from adaptk.thompson import worth_ms
 
 MOST_OPEN = 64  # decisions without an observation that are remembered
+STALLED = 2.0  # of a visit's step, believed times that are charged at most
 STALL = 5.0  # steps longer than this multiple of the usual are no income of the ledger
 _EXPLORE = Reason.EXPLORE  # looked up once: an enumeration's attributes are slow
 UNSETTLED = 32  # steps with drafts after a change of weights in which the plan follows each step, not each block
@@ -163,22 +165,25 @@ class Controller:
         decision = self._open.popleft() if self._open else None
         self.counters["steps"] += 1
         asked, self._asked = self._asked, record.k
-        decodes = record.batch_size if record.decodes is None else min(record.decodes, record.batch_size)
+        decodes = record.decodes
+        if decodes is None or decodes > record.batch_size:
+            decodes = record.batch_size
         most, drafts = most_and_sum(record.drafted)
         asked = most if asked is None or asked < most else asked
-        time_alarms = self._latency.alarms
-        changed = self._acceptance.observe(
+        acceptance, time_alarms = self._acceptance, self._latency.alarms
+        changed = acceptance.observe(
             record.drafted, record.accepted, asked, delivering(record, decodes), record.emitted, decodes
         )
         if changed:
             self.counters["acceptance_alarms"] += 1
         if asked > 0:
-            dead = drafter_dead(self._dead, self._acceptance.accepted_share)
+            dead = drafter_dead(self._dead, acceptance.accepted_share)
             if dead is not self._dead:
                 self.counters["drafter_dead"] += dead
                 self._dead = dead
         elapsed, refused = step_time(record)
-        self.counters["times_refused"] += refused
+        if refused:
+            self.counters["times_refused"] += refused
         if elapsed is not None and decodes > 0:
             self._observe_time(record, decision, elapsed, asked, decodes, drafts)
         if decision is not None and decision.seq > self._visit_end >= 0:
@@ -272,7 +277,7 @@ class Controller:
     ) -> None:
         """Book a step's time where it is one arm's."""
         usual = self._usual_ms or elapsed
-        elapsed_capped = min(elapsed, STALL * usual)
+        elapsed_capped = elapsed if elapsed < STALL * usual else STALL * usual
         self._usual_ms = usual + 0.05 * (elapsed_capped - usual)
         self._planner.ledger.earn(elapsed_capped, self._usual_ms)
         exploring = decision is not None and decision.reason is _EXPLORE and decision.k == record.k
@@ -287,6 +292,10 @@ class Controller:
             return
         if verified == 0 and asked > 0 and self._acceptance.drafted_share > FULL_SUPPLY:
             return
+        if record.prefill_tokens and self._prefill.alike(record.prefill_tokens):
+            widths = self._acceptance.widths(self.arms)
+            believed = math.exp(self._latency.log_times(decodes, widths, self._load.context)[arm])
+            self._prefill.compare(record.prefill_tokens, elapsed, believed)
         usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
         if usable is not None:
             context = None if record.context_tokens is None else record.context_tokens / record.batch_size
@@ -300,7 +309,8 @@ class Controller:
             return
         lengths = self._acceptance.lengths(self.arms, decodes)
         times = self._latency.log_times(decodes, self._acceptance.widths(self.arms), self._load.context)
-        planner.ledger.spend(elapsed - worth_ms(lengths, times, arm, planner.arm))
+        taken = min(elapsed, STALLED * math.exp(times[arm]))  # a stall is nobody's exploring
+        planner.ledger.spend(taken - worth_ms(lengths, times, arm, planner.arm))
 
     def _forget_visit(self) -> None:
         """Break the visit off: its last step is not to end another one."""

@@ -8,6 +8,7 @@ from adaptk.acceptance import AcceptancePosterior
 from adaptk.grid import NODES
 from adaptk.latency import LatencyPosterior
 from adaptk.table import GoodputTable
+from adaptk.tablerows import MAX_ITL_MS, MIN_ITL_MS
 
 
 def corrected_table(
@@ -29,7 +30,7 @@ def corrected_table(
     batches = table.batches if table is not None and table.has_times else tuple(2**i for i in range(NODES))
     accepted, widths = acceptance.long_run(latency.arms)
     rows = [
-        {"batch": batch, "k": k, "itl_ms": math.exp(log_time)}
+        {"batch": batch, "k": k, "itl_ms": min(MAX_ITL_MS, max(MIN_ITL_MS, math.exp(log_time)))}
         for batch in batches
         for k, log_time in zip(latency.arms, latency.log_times(batch, widths, context), strict=True)
     ]

@@ -40,14 +40,17 @@ class Ledger:
 
     def earn(self, elapsed_ms: float, usual_ms: float) -> None:
         """Book a step's time on the income side; what can be saved up is counted in steps of ``usual_ms``."""
-        self.allowed_ms += self.budget * elapsed_ms
-        most = self.spent_ms + max(self.budget * HOARD_STEPS * usual_ms, self._wanted_ms)
-        if self.allowed_ms > most:
-            self.allowed_ms = most
-        part = PROBE_PART * self.budget
+        budget, wanted = self.budget, self._wanted_ms
+        hoard = budget * HOARD_STEPS * usual_ms
+        most = self.spent_ms + (hoard if hoard > wanted else wanted)
+        allowed = self.allowed_ms + budget * elapsed_ms
+        self.allowed_ms = allowed if allowed < most else most
+        part = PROBE_PART * budget
         # A probe that costs more than that is saved up for, or a drafter left for its price would never be looked at.
-        most = max(PURSE_STEPS * part * usual_ms, self._wanted_ms)
-        self.purse_ms = min(self.purse_ms + part * elapsed_ms, most)
+        hoard = PURSE_STEPS * part * usual_ms
+        most = hoard if hoard > wanted else wanted
+        purse = self.purse_ms + part * elapsed_ms
+        self.purse_ms = purse if purse < most else most
 
     def spend(self, extra_ms: float) -> None:
         """Book what a visited step cost beyond the arm that would have been played."""

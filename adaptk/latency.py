@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import sub
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ CALM = 0.1  # a cell is well known when its variance is below this share of one 
 KNOWN = 4.0  # ... and known enough to tell sound steps from slowed ones below this multiple of it
 TRIP = 4.0  # standard deviations of one step that end the patience with a well-known cell
 TOGETHER = 4.5  # standard deviations that a group of sound steps may span
-SURPRISE = 3.5  # standard deviations
+SURPRISE = 3.5  # standard deviations from which a group does not fit what is believed
 AGREE, AGREE_NEW = 5, 2  # slow samples that must agree before they are believed, at a known place and at a new one
 FAR, AGREE_FAR = math.log(5.0), 30  # far slower: compilation and stalls are likelier than a new cost
 DOUBT = 0.12  # share of slow samples at which earlier beliefs are dropped, once
@@ -48,8 +49,10 @@ MISFIT_MEMORY = 0.02  # weight of one booking
 # Of drift, relative to RETURN_STEPS, and how quickly it follows the residuals.
 LEAST_PACE, MOST_PACE, PACE_RATE = 0.05, 3.0, 0.05
 PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is worth
-LEAST_MISFIT = 0.2
-_KEPT_DESIGNS = 256
+LEAST_MISFIT = 0.2  # of the prior's variance, at least, is kept however well the table fitted
+ASKED = 0.02  # drafts per request that may be missing from what was asked for
+MOST_WIDENING = 2.0  # times the prior's variance that a surprise may add to all of it
+_KEPT_DESIGNS, _KEPT_PLACES = 256, 1024
 
 
 class _View(NamedTuple):
@@ -58,6 +61,20 @@ class _View(NamedTuple):
     entries: Indices
     h: Array
     cells: tuple[tuple[int, int, float], ...]  # arm, cell, share
+
+
+class _Place(NamedTuple):
+    """What a batch size is to the state.
+
+    Each arm's log step time hangs on three entries of the smooth part: left node, right node, coefficient of context.
+    """
+
+    left: int  # node
+    right: float  # share of the node that follows
+    entries: Indices  # of all arms, shape (3 * arms,)
+    weights: Array  # shape (arms, 3 * arms); those of the context, its third diagonal, are set before use
+    cells: tuple[int, ...]  # of each arm
+    stair: tuple[int, ...]
 
 
 class LatencyPosterior:
@@ -106,7 +123,7 @@ class LatencyPosterior:
         self._prior_misfit, self._seen_first = 1.0, PRIOR_WEIGHT
         self._wobble = 0.0  # variance of the level to be added
         self._sound = [(NEVER, -1)] * len(self.arms)  # when and in which cell the arm was last as expected
-        self._stairs: dict[int, tuple[int, ...]] = {}
+        self._places: dict[int, _Place] = {}
         self._designs: dict[tuple[float, float, float], _View] = {}
 
     @property
@@ -164,7 +181,9 @@ class LatencyPosterior:
     def tick(self, steps: int) -> None:
         """Let ``steps`` steps of drift widen what is believed; the level by what lately was not explained, too."""
         if self.level_known:
-            self._cov += (1.0 - math.exp(-self._pace * steps / RETURN_STEPS)) * (self._drifting - self._cov)
+            change = np.subtract(self._drifting, self._cov, out=self._scratch)
+            change *= 1.0 - math.exp(-self._pace * steps / RETURN_STEPS)
+            self._cov += change
             if self._wobble > 0.0:
                 nodes = NODES * len(self.arms)
                 self._cov[:nodes, :nodes] += self._wobble
@@ -176,43 +195,35 @@ class LatencyPosterior:
 
     def stair(self, batch: int) -> tuple[int, ...]:
         """Where a batch size stands between the edges at which step times may jump, the same for all without any."""
-        stair = self._stairs.get(batch)
-        if stair is None:
-            if len(self._stairs) >= _KEPT_DESIGNS:
-                self._stairs.clear()
-            cells = tuple(self.cells.at(i, batch) for i in range(len(self.arms)))
-            stair = self._stairs[batch] = (*cells, self.prior.stair(batch))
-        return stair
+        return (self._places.get(batch) or self._make_place(batch)).stair
 
     def log_times(self, batch: int, widths: Sequence[float], context: float | None) -> list[float]:
         """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``."""
         row = self.prior.row(batch, context)
         rows = self._rows or self._make_rows()
-        left, right = node(math.log(batch))
+        place = self._places.get(batch) or self._make_place(batch)
+        left, right = place.left, place.right
         covariate = self._covariate(context)
-        at, means = self.cells.at, self.cells.mean
-        full = [
-            p + (1.0 - right) * a + right * b + covariate * c + means[i][at(i, batch)]
-            for i, (p, a, b, c) in enumerate(zip(row, rows[left], rows[left + 1], rows[NODES], strict=True))
+        parts = zip(row, rows[left], rows[left + 1], rows[NODES], self.cells.mean, place.cells, strict=True)
+        full = [p + (1.0 - right) * a + right * b + covariate * c + cells[at] for p, a, b, c, cells, at in parts]
+        return [
+            time if width > k - ASKED else interpolate(full, *between(self.arms, width))
+            for time, width, k in zip(full, widths, self.arms, strict=True)
         ]
-        return [interpolate(full, *self._place(i, width)) for i, width in enumerate(widths)]
 
     def covariance(self, batch: int, widths: Sequence[float], context: float | None = None) -> Array:
         """Covariance of ``log_times``, shape ``(arms, arms)``."""
+        place = self._places.get(batch) or self._make_place(batch)
         n = len(self.arms)
-        left, right = node(math.log(batch))
-        total = self._between_nodes(left, right)
-        covariate = self._covariate(context)
-        if covariate:
-            start, cov, last = left * n, self._cov, NODES * n
-            cross = covariate * ((1.0 - right) * cov[start : start + n, last:] + right * cov[start + n :, last:][:n])
-            total += cross + cross.T + covariate * covariate * cov[last:, last:]
-        self._add_cells(total, batch)
-        if all(width > k - 0.02 for width, k in zip(widths, self.arms, strict=True)):
+        place.weights.reshape(-1)[2 * n :: 3 * n + 1] = self._covariate(context)
+        block = self._cov.take(place.entries, axis=0).take(place.entries, axis=1)
+        total = place.weights @ block @ place.weights.T
+        self._add_cells(total, place.cells)
+        if min(map(sub, widths, self.arms)) > -ASKED:
             return np.asarray(total)
         design = np.zeros((n, n))
         for i, width in enumerate(widths):
-            low, share = self._place(i, width)
+            low, share = (i, 0.0) if width > self.arms[i] - ASKED else between(self.arms, width)
             design[i, low] += 1.0 - share
             design[i, min(low + 1, n - 1)] += share
         return np.asarray(design @ total @ design.T)
@@ -247,24 +258,31 @@ class LatencyPosterior:
         for name in _STATE:
             setattr(self, name, data[name])
 
-    def _between_nodes(self, left: int, right: float) -> Array:
-        """Covariance of the smooth part between two nodes, context left out, shape ``(arms, arms)``."""
+    def _make_place(self, batch: int) -> _Place:
+        if len(self._places) >= _KEPT_PLACES:
+            self._places.clear()
         n = len(self.arms)
-        here, there = slice(left * n, (left + 1) * n), slice((left + 1) * n, (left + 2) * n)
-        cov, weight = self._cov, 1.0 - right
-        across = (weight * right) * cov[here, there]
-        return np.asarray(weight * weight * cov[here, here] + right * right * cov[there, there] + across + across.T)
+        left, right = node(math.log(batch))
+        entries = np.array([*range(left * n, (left + 2) * n), *range(NODES * n, (NODES + 1) * n)])
+        weights = np.zeros((n, 3 * n))
+        diagonals = weights.reshape(-1)
+        diagonals[:: 3 * n + 1], diagonals[n :: 3 * n + 1] = 1.0 - right, right
+        cells = tuple(self.cells.at(i, batch) for i in range(n))
+        stair = (*cells, self.prior.stair(batch))
+        place = self._places[batch] = _Place(left, right, entries, weights, cells, stair)
+        return place
 
-    def _add_cells(self, total: Array, batch: int) -> None:
+    def _add_cells(self, total: Array, places: Sequence[int]) -> None:
         """Add the cells' variances, and scale what was little seen by what the prior's spread proved worth so far."""
-        cells, known = self.cells, KNOWN * self.noise**2
+        known = KNOWN * self.noise**2
         worth = max(LEAST_MISFIT, self._prior_misfit)
         scale = []
         for i, variance in enumerate(total.diagonal().tolist()):
-            variance += cells.variance(i, cells.at(i, batch))
+            variance += self.cells.variance(i, places[i])
             total[i, i] = variance
             scale.append(worth ** (0.5 * variance / (variance + known)))
-        total *= np.multiply.outer(scale, scale)
+        factors = np.array(scale)
+        total *= factors[:, None] * factors
 
     def _covariate(self, context: float | None) -> float:
         if context is None or self._reference is None:
@@ -283,11 +301,18 @@ class LatencyPosterior:
     def _flush(self, group: Samples) -> bool:
         if not group.values:
             return False
-        y, n = group.quickest(TOGETHER * self.noise)
         view = self._view(group)
         gain, spread = self._project(view)
-        noise = self.noise**2 / n + FLOOR**2
         expected = self._expected(view)
+        y, n = group.quickest(TOGETHER * self.noise)
+        if n == 1 and self.level_known and expected - y > SURPRISE * math.sqrt(spread + self.noise**2):
+            # One short interval may be the clock's: the update before it came late.
+            group.values.remove(min(group.values))
+            if not group.values:
+                group.clear()
+                return False
+            y, n = group.quickest(TOGETHER * self.noise)
+        noise = self.noise**2 / n + FLOOR**2
         deviation = y - expected
         limit = SURPRISE * math.sqrt(spread + noise)
         known = self.level_known and spread < KNOWN * self.noise**2
@@ -309,10 +334,6 @@ class LatencyPosterior:
             changed = self._held_back(group, y, n, view, deviation, noise, known)
         group.clear()
         return changed
-
-    def _place(self, arm: int, width: float) -> tuple[int, float]:
-        """Where an arm stands that verifies ``width`` drafts per request: at itself unless drafts are missing."""
-        return (arm, 0.0) if width > self.arms[arm] - 0.02 else between(self.arms, width)
 
     def _view(self, group: Samples) -> _View:
         """What of the state a group saw."""
@@ -337,13 +358,14 @@ class LatencyPosterior:
 
     def _expected(self, view: _View) -> float:
         means = self.cells.mean
-        return float(view.h @ self._mean[view.entries]) + sum(share * means[arm][at] for arm, at, share in view.cells)
+        smooth = float(view.h.dot(self._mean.take(view.entries)))
+        return smooth + sum([share * means[arm][at] for arm, at, share in view.cells])
 
     def _project(self, view: _View) -> tuple[Array, float]:
         """The smooth part's gain without the division by the variance, and the variance of what is expected."""
-        gain = view.h @ self._cov[view.entries]
-        cells = sum(share * share * self.cells.variance(arm, at) for arm, at, share in view.cells)
-        return gain, float(gain[view.entries] @ view.h) + cells
+        gain = view.h.dot(self._cov.take(view.entries, axis=0))
+        cells = sum([share * share * self.cells.variance(arm, at) for arm, at, share in view.cells])
+        return gain, float(gain.take(view.entries).dot(view.h)) + cells
 
     def _held_back(
         self, group: Samples, y: float, n: int, view: _View, deviation: float, noise: float, known: bool
@@ -384,7 +406,11 @@ class LatencyPosterior:
             lasting = False
         else:
             room = float(view.h @ self._drifting[np.ix_(view.entries, view.entries)] @ view.h)
-            self.widen(max(0.0, min(8.0, missing / room)))
+            # As far as the table's own uncertainty goes any part of it may be the cause; beyond that it is the engine.
+            share = max(0.0, min(MOST_WIDENING, missing / room))
+            self.widen(share)
+            nodes = NODES * len(self.arms)
+            self._cov[:nodes, :nodes] += max(0.0, missing - share * room)
             lasting = abs(deviation) > LASTING
         gain, spread = self._project(view)
         self._book(view, gain, spread, deviation / (spread + noise), 1.0 / (spread + noise))

@@ -66,7 +66,7 @@ def normal_odds(
     supplied = None if supply.complete else supply.means()
     centres, spreads = [], []
     for j, (a, b, diluted) in enumerate(zip(alpha, beta, dilution, strict=True)):
-        variance = _of_log_gamma(a / diluted) + _of_log_gamma(b / diluted) + doubt
+        variance = _of_log_gamma(diluted / a) + _of_log_gamma(diluted / b) + doubt
         odds = a * ratio / b
         if supplied is not None:
             p, there = odds / (1.0 + odds), supplied[j]
@@ -79,6 +79,7 @@ def normal_odds(
     return centres, spreads
 
 
-def _of_log_gamma(shape: float) -> float:
-    """Variance of the logarithm of a gamma variable: the trigamma function, by its series, up to a limit."""
-    return min(MOST_VARIANCE, 1.0 / shape + 0.5 / (shape * shape) + 1.0 / (6.0 * shape**3))
+def _of_log_gamma(scale: float) -> float:
+    """Variance of the logarithm of a gamma variable of shape ``1 / scale``: trigamma by its series, up to a limit."""
+    variance = scale * (1.0 + scale * (0.5 + scale / 6.0))
+    return variance if variance < MOST_VARIANCE else MOST_VARIANCE

@@ -9,7 +9,7 @@ LEAST = 0.0005
 
 def logit(p: float) -> float:
     """Log odds of a probability, which counts as at least ``LEAST`` and at most ``1 - LEAST``."""
-    p = min(1.0 - LEAST, max(LEAST, p))
+    p = LEAST if p < LEAST else 1.0 - LEAST if p > 1.0 - LEAST else p
     return math.log(p / (1.0 - p))
 
 

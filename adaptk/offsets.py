@@ -8,7 +8,7 @@ from typing import Any
 
 BINS = 24  # octaves of batch size
 SPREAD = 0.3  # log odds by which octaves are taken to differ, before any is known
-LEAST_VARIANCE = 1e-4
+LEAST_VARIANCE = 1e-4  # of an offset, log odds squared: no octave is ever known for good
 WANDER_HERE, WANDER_AWAY = 1e-6, 2e-5  # variance that comes back per step in which the octave was played, or was not
 MEMORY = 300.0  # steps: where what all have in common was learnt
 SEED_STEPS = 30.0  # steps of the octave itself that what is known at the start counts as

@@ -24,7 +24,7 @@ VISIT = 4  # steps of an excursion; the first only pays for the change of shape,
 PROBE = 3  # steps of a blind probe from K=0
 CONFIRM = 8  # chooses until the win of a visit, or a change, is looked at again
 PROBE_SHARE = 0.8  # of the blocks in which a blind probe is affordable
-DRAWS = 16
+DRAWS = 16  # of everything uncertain, at the start of a block
 HORIZON = 200  # steps over which a better arm would pay
 # What another arm must promise before it is switched to, log units: this, and so many standard deviations of the
 # promise up to a limit; without these once the batch size has moved by a factor.
@@ -36,6 +36,8 @@ NEWS = 0.03  # log units of step time that need not wait for the end of a block
 CAUTION = 0.4  # standard deviations that an arm without any measured table must be better by
 PESSIMISM = 0.5  # standard deviations of step time added to the price of a visit
 _KEPT_PLANS = 4096
+_MEAN = np.full(DRAWS, 1.0 / DRAWS)  # weights of the draws in a mean
+_EXPLOIT, _EXPLORE, _HOLD = Reason.EXPLOIT, Reason.EXPLORE, Reason.HOLD  # an enumeration's attributes are slow
 
 
 class _Plan(NamedTuple):
@@ -102,7 +104,7 @@ class Planner:
         """
         if self.climbing and not self.latency.level_known:
             self.arm = self._permitted[0]
-            return self.arm, Reason.HOLD, 1.0
+            return self.arm, _HOLD, 1.0
         if regime_changed:
             self.cancel_visit()
         self._refused = False
@@ -121,17 +123,17 @@ class Planner:
         propensity = self._chances.pop() if self._chances else 1.0
         if self._visit_left > 0:
             self._visit_left -= 1
-            return self.visiting, Reason.EXPLORE, propensity
+            return self.visiting, _EXPLORE, propensity
         arm, reason = self.best(batch, context)
         if exact is not None and exact != batch and self._climbs(batch, exact):
             plan = self._planned(exact, context)
             if plan.scores[plan.winner] > plan.scores[arm] + FLIP or arm not in plan.allowed:
                 return plan.winner, plan.reason, propensity
-        if reason is Reason.EXPLOIT:
+        if reason is _EXPLOIT:
             if self._refused:
                 reason = Reason.GUARD
             elif not self.latency.contamination.trusted:
-                reason = Reason.HOLD
+                reason = _HOLD
         return arm, reason, propensity
 
     def _climbs(self, batch: int, exact: int) -> bool:
@@ -146,7 +148,7 @@ class Planner:
             moved = max(batch, self._settled) > MOVED * min(batch, self._settled)
             lead = MARGIN if moved else self._lead[plan.winner]
             if self.arm in plan.allowed and plan.scores[plan.winner] < plan.scores[self.arm] + lead:
-                return self.arm, Reason.HOLD
+                return self.arm, _HOLD
             self.arm = plan.winner
         self._settled = batch
         return plan.winner, plan.reason
@@ -227,13 +229,15 @@ class Planner:
         """Draw everything uncertain, and say what lead over the running arm is more than chance."""
         view = outlook(self.acceptance, self.latency, batch, context)
         self._keep_plan(batch, view.lengths, view.log_times, view.covariance)
-        view = view._replace(lengths=self.acceptance.lengths_now(self.arms, batch))  # what a visit would find
+        now = self.acceptance.lengths_now(self.arms, batch)  # what a visit would find
+        view = Outlook(now, view.log_times, view.covariance, batch)
         lengths, log_times = goodput_draws(self.acceptance, self.arms, view, DRAWS, self._rng, visit=True)
-        scores = np.log(lengths) - log_times
+        scores = np.log(lengths, out=lengths)
+        scores -= log_times
         if self.arm >= 0:
-            ahead = scores - scores[:, [self.arm]]
-            first, second = ahead.sum(axis=0).tolist(), (ahead * ahead).sum(axis=0).tolist()
-            variances = [max(0.0, b / DRAWS - (a / DRAWS) ** 2) for a, b in zip(first, second, strict=True)]
+            ahead = scores - scores[:, self.arm : self.arm + 1]
+            means, squares = _MEAN.dot(ahead).tolist(), _MEAN.dot(ahead * ahead).tolist()
+            variances = [max(0.0, square - mean * mean) for mean, square in zip(means, squares, strict=True)]
             self._lead = [MARGIN + min(LEAD * math.sqrt(v), MOST_LEAD) for v in variances]
         return view, scores
 
@@ -296,8 +300,11 @@ class Planner:
         if not self.patience.allows(arm, place(batch, context)):
             return False
         price = _price(view, arm, base, VISIT)
-        gain = float(np.mean(np.exp(np.maximum(scores[:, arm] - scores[:, base], 0.0)))) - 1.0
-        return price <= HORIZON * math.exp(view.log_times[base]) * gain and self.ledger.affords(price)
+        if not self.ledger.affords(price):
+            return False
+        leads = (scores[:, arm] - scores[:, base]).tolist()
+        gain = sum([math.expm1(lead) for lead in leads if lead > 0.0]) / DRAWS
+        return price <= HORIZON * math.exp(view.log_times[base]) * gain
 
     def _blind_probe(self, base: int, allowed: Sequence[int], view: Outlook) -> int:
         """The cheapest drafting arm, where K=0 is played and shows nothing of the drafter; -1 where not affordable."""
@@ -331,8 +338,8 @@ class Planner:
         if self.climbing:
             allowed = allowed[:1]  # at every batch size: the deeper arms have not been priced yet
         winner = max(allowed, key=scores.__getitem__)
-        free = max(range(len(scores)), key=scores.__getitem__)
-        reason = Reason.EXPLOIT
+        free = winner if len(allowed) == len(scores) else max(range(len(scores)), key=scores.__getitem__)
+        reason = _EXPLOIT
         if free != winner:
             reason = Reason.MIN_K if free < self._permitted[0] else Reason.GUARD
         if len(self._plan) >= _KEPT_PLANS:

@@ -13,6 +13,8 @@ FIRST_CLEAN = 5.0  # clean steps that are taken as seen at the start
 RARE = 0.1  # below this share of clean steps the mixed ones are used as well
 PRIOR_TOKENS = 512.0  # difference in prompt tokens whose evidence the prior is worth
 CLIP = 2.0  # a pair may differ from the believed cost by at most this multiple of it, either way: stalls cancel out
+LEAST_REST = 0.1  # of a step that its decoding requests take at least
+ALIKE_WEIGHT = 0.1  # of a step's comparison with what is believed, relative to that of a pair
 LEAST = 1e-3  # milliseconds per prompt token: a belief below this may still move by CLIP times as much
 
 
@@ -42,14 +44,30 @@ class PrefillCost:
         last, self._last = self._last, (arm, decodes, prefill_tokens, elapsed_ms)
         if last is not None and prefill_tokens != last[2]:
             self._learn(last, arm, decodes, prefill_tokens, elapsed_ms)
-        self._steps = min(self._steps + 1.0, CLEAN_STEPS)
+        if self._steps < CLEAN_STEPS:
+            self._steps = min(self._steps + 1.0, CLEAN_STEPS)
         self._clean += ((prefill_tokens == 0) - self._clean) / self._steps
         if prefill_tokens == 0:
             return elapsed_ms
         if self._clean >= RARE:
             return None
         rest = elapsed_ms - self.ms_per_token * prefill_tokens
-        return rest if rest > 0.1 * elapsed_ms else None
+        return rest if rest > LEAST_REST * elapsed_ms else None
+
+    def alike(self, prefill_tokens: int) -> bool:
+        """Whether a step carries as many prompt tokens as the one before, so that no pair says what they cost."""
+        return self._last is not None and prefill_tokens == self._last[2] > 0
+
+    def compare(self, prefill_tokens: int, elapsed_ms: float, believed_ms: float) -> None:
+        """Learn, a little, from what a step took beyond the believed time of its decoding requests alone."""
+        cost = max(0.0, (elapsed_ms - believed_ms) / prefill_tokens)
+        self._known = True
+        weight = ALIKE_WEIGHT * prefill_tokens * prefill_tokens
+        keep = 1.0 - ALIKE_WEIGHT * (1.0 - MEMORY)
+        self._product = keep * self._product + weight * min(
+            cost, self.ms_per_token + CLIP * max(self.ms_per_token, LEAST)
+        )
+        self._tokens_squared = keep * self._tokens_squared + weight
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""

@@ -10,8 +10,8 @@ from adaptk.logodds import LEAST
 
 DOUBT = 2.0  # log odds in favour of a change that was just detected
 SURE = 6.0  # log odds that the evidence against the former regime is counted up to
-RETURNED = -1.0
-KEPT_TRIALS = 300.0
+RETURNED = -1.0  # log odds below which the former regime is back
+KEPT_TRIALS = 300.0  # at a position: what comes back is seldom quite what it was
 SURPRISING = 2.5  # standard deviations
 NEAR = 0.4  # log odds by which a regime that comes back may differ from what it was, standard deviation
 
@@ -34,6 +34,11 @@ class FormerRegime:
         means = [min(1.0 - LEAST, max(LEAST, a / (a + b))) for a, b in zip(alpha, beta, strict=True)]
         self._successes = [math.log(p) for p in means]
         self._failures = [math.log(1.0 - p) for p in means]
+
+    @property
+    def log_odds(self) -> float:
+        """Of the first draft's acceptance."""
+        return self._successes[0] - self._failures[0]
 
     def against(self, j: int, mean: float) -> tuple[float, float]:
         """What an accepted and what a rejected draft at position ``j`` say for ``mean`` against the former belief."""

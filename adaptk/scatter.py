@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 BLOCK = 32  # steps whose sum shows what lasts longer than a step
-STEP_MEMORY, BLOCK_MEMORY = 200.0, 24.0
+STEP_MEMORY, BLOCK_MEMORY = 200.0, 24.0  # of the two ratios, in steps and in blocks
 FIRST_BLOCKS = 4.0  # blocks of plain binomial scatter that are taken as seen before the first
 OUTLIER = 9.0  # variances that the square of one surprise counts for at most
 LONGEST, SHORTEST = 300.0, 16.0  # memory, steps

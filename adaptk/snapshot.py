@@ -200,9 +200,8 @@ def _digest(data: Mapping[str, Any]) -> str:
 def _canonical(value: Any) -> Any:
     """The same for 1 and 1.0, lists and tuples, which not every store keeps apart."""
     kind = type(value)
-    if (
-        kind is list or kind is tuple
-    ):  # nearly all that a snapshot holds are floats: let through here, where it is quick
+    if kind is list or kind is tuple:
+        # Nearly all that a snapshot holds are floats: let through here, where it is quick.
         return [entry if type(entry) is float else _canonical(entry) for entry in value]
     if kind is int:
         return float(value)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STEPS = 40.0  # memory
-TRIALS = 200.0
+TRIALS = 200.0  # at a position, at most
 STEP_TRIALS = 16.0  # of one step, at most: what a drafter finds goes up and down with the text of all requests together
 SEED_STEPS, STEADY_STEPS = 20, 400  # memory of the slow mean
 BLIND_STEPS = 40.0  # memory while nothing is asked for
-SEED_TRIALS = 8.0
-FLOOR_TRIALS = 4.0
-LEAST = 0.02
-STOP_STEPS = 200.0
+SEED_TRIALS = 8.0  # drafts that are taken as delivered before the first step
+FLOOR_TRIALS = 4.0  # below which nothing fades while nothing is asked for
+LEAST = 0.02  # parameter of a Beta, at least; a position at which no draft was ever missing has it
+STOP_STEPS = 200.0  # memory of where outputs end
 UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
 
 
@@ -67,12 +67,14 @@ class Supply:
 
     def means(self) -> list[float]:
         """Expected probability per position, shape ``(k_max,)``; 1 where no draft was ever missing."""
+        if self._flawless:
+            return [1.0] * len(self.beta)
         return [1.0 if b <= LEAST else a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
 
     @property
     def complete(self) -> bool:
         """Whether no draft that was asked for was ever missing."""
-        return max(self.beta, default=0.0) <= LEAST
+        return self._flawless or max(self.beta, default=0.0) <= LEAST
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""

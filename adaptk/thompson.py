@@ -16,7 +16,11 @@ Array = npt.NDArray[np.float64]
 
 
 class Outlook(NamedTuple):
-    """What is believed of all arms at one batch size: means of acceptance length and log step time, its covariance."""
+    """What is believed of all arms at one batch size, entry by arm.
+
+    ``lengths`` are mean acceptance lengths, tokens per request and step; ``log_times`` mean log milliseconds with
+    ``covariance``, shape ``(arms, arms)``. ``batch`` is the batch size, ``None`` where no one in particular is meant.
+    """
 
     lengths: list[float]
     log_times: list[float]
@@ -72,8 +76,9 @@ def goodput_draws(
     Xia et al., "Thompson Sampling for Budgeted Multi-armed Bandits", IJCAI 2015.
     """
     lengths = acceptance.draws(arms, n, rng, view.batch, visit)
-    normals = rng.standard_normal((n, len(arms)))
-    return lengths, np.array(view.log_times) + normals @ _root(view.covariance).T
+    log_times = rng.standard_normal((n, len(arms))) @ _root(view.covariance).T
+    log_times += view.log_times
+    return lengths, log_times
 
 
 def winners(scores: Array, allowed: Sequence[int]) -> npt.NDArray[np.intp]:
@@ -81,6 +86,8 @@ def winners(scores: Array, allowed: Sequence[int]) -> npt.NDArray[np.intp]:
 
     ``scores`` are log goodputs, shape ``(n, arms)``.
     """
+    if len(allowed) == scores.shape[1]:
+        return np.asarray(scores.argmax(axis=1))
     columns = np.asarray(allowed)
     return np.asarray(columns[np.argmax(scores[:, columns], axis=1)])
 

@@ -1,9 +1,9 @@
-"""What an object holds: the sizes of all containers that can be reached from it, to see which one grows."""
+"""What an object holds: its whole state as plain values, and the sizes of all containers, to see which one grows."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,54 @@ def container_sizes(owner: Any) -> Counter[str]:
     return sizes
 
 
+def plain_state(owner: Any, left_out: Collection[str] = ()) -> dict[str, Any]:
+    """All that can be reached from an object, as plain values by the way to it.
+
+    Keys are ``Class.attribute`` of the object that holds the value, behind the way to that object. Objects of
+    adaptk are entered once; where one is met again, the value is the way to it. ``left_out`` are ``Class.attribute``.
+    """
+    state: dict[str, Any] = {}
+    met: dict[int, str] = {}
+    waiting = [("", owner)]
+    while waiting:
+        way, value = waiting.pop()
+        met[id(value)] = way or "the owner"
+        for attribute, entry in sorted(_attributes(value)):
+            key = f"{type(value).__name__}.{attribute}"
+            if key in left_out:
+                continue
+            at = f"{way} {key}".strip()
+            for inner, part in _parts(at, entry):
+                if id(part) in met:
+                    state[inner] = met[id(part)]
+                elif type(part).__module__.startswith("adaptk.") and any(True for _ in _attributes(part)):
+                    waiting.append((inner, part))
+                    met[id(part)] = inner
+                else:
+                    state[inner] = _plain(part)
+    return state
+
+
+def _parts(at: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a mapping or sequence that holds objects of adaptk, each by the way to it; else the value."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | deque) else ()
+    own = [(f"{at}[{key}]", entry) for key, entry in entries if type(entry).__module__.startswith("adaptk.")]
+    yield from own or [(at, value)]
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared; the size of what is empty or holds other things than numbers stays visible."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, list | deque):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, tuple):
+        return tuple(_plain(entry) for entry in value)
+    return {key: _plain(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+
+
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     yield from getattr(value, "__dict__", {}).items()
     for cls in type(value).__mro__:
@@ -39,7 +87,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 # Emptied when full, at so many entries at most; an entry may hold a few numbers itself.
-CACHES, FULL = {"_plan", "_rows", "_index", "_designs", "_stairs"}, 4096
+CACHES, FULL = {"_plan", "_rows", "_index", "_designs", "_places"}, 4096
 
 
 class HighWater:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from adaptk import Controller, Settings
-from tests.worlds import World, from_table, public_table, simulate
+from adaptk.replay.simulator import simulate
+from tests.publicengine import PUBLIC, world
 
-PUBLIC = public_table()
-ARMS = (0, 1, 3, 5)
 HERE = {"model": "llama", "drafter": "eagle", "device": "H100", "ranks": 2}
 OLD = Path(__file__).parent / "data" / "snapshot-version-1.json"
 
@@ -29,16 +28,10 @@ def through_json(snapshot: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def constant(batch: int, acceptance: float = 0.6, factor: float = 1.0) -> World:
-    """A world in which nothing changes; ``factor`` stretches all step times."""
-    truth = from_table(PUBLIC)
-    return World(lambda s: batch, lambda s: (acceptance,) * 5, lambda s, b, k: factor * truth(s, b, k))
-
-
 @cache
 def _used() -> str:
     controller = Controller(PUBLIC, settings=Settings(budget=0.1), seed=0, identity=HERE)
-    simulate(controller, constant(16, 0.8, 1.3), 300)
+    simulate(world(300, 16, 0.8, level=1.3), controller)
     controller.choose(16)
     return json.dumps(controller.snapshot(), allow_nan=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ import pytest
 
 from adaptk import ArmBelief, Controller, Decision, GoodputTable, Reason, Settings, StepRecord
 from adaptk.planner import BLOCK, VISIT
-from tests.worlds import World, from_table, public_table, simulate
+from adaptk.replay.measures import share
+from adaptk.replay.simulator import simulate
+from tests.publicengine import ARMS, PUBLIC, decided, world
 
-PUBLIC = public_table()
 TIERS = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
 SCHEDULE = GoodputTable.from_schedule(TIERS)
-ARMS = (0, 1, 3, 5)
 
 
 def step(k: int = 3, drafted: int = 3, batch: int = 8, elapsed_ms: float | None = 9.0, **fields: Any) -> StepRecord:
@@ -25,11 +26,6 @@ def step(k: int = 3, drafted: int = 3, batch: int = 8, elapsed_ms: float | None 
     accepted = [max(0, drafted - 1)] * batch
     fields = {"drafted": [drafted] * batch, "accepted": accepted, **fields}
     return StepRecord(batch_size=batch, elapsed_ms=elapsed_ms, k=k, **fields)
-
-
-def constant(batch: int, acceptance: tuple[float, ...] = (0.68, 0.57, 0.52, 0.5, 0.5), factor: float = 1.0) -> World:
-    """A world in which nothing changes."""
-    return World(lambda step: batch, lambda step: acceptance, from_table(PUBLIC, factor))
 
 
 def test_the_public_signatures_are_those_of_the_contract() -> None:
@@ -86,7 +82,7 @@ def test_a_decision_says_what_was_chosen_and_from_what() -> None:
 def test_an_empty_step_is_no_decision() -> None:
     """``choose(0)`` gives 0, draws nothing and changes nothing; a record without requests belongs to no decision."""
     controller = Controller(PUBLIC, seed=0)
-    simulate(controller, constant(8), 40)
+    simulate(world(40, 8), controller)
     before = controller.snapshot()
     assert controller.choose(0, 0) == 0
     assert controller.observe(step(batch=0)) is None
@@ -231,24 +227,24 @@ def test_without_a_table_the_maximum_must_be_known() -> None:
 def test_min_k_that_is_no_arm_means_the_next_larger_one() -> None:
     """At batch 256, where K=0 is best, ``min_k=2`` plays 3 and says why; it is never undercut by a visit."""
     controller = Controller(PUBLIC, settings=Settings(min_k=2, budget=0.5), seed=0)
-    run = simulate(controller, constant(256), 300)
-    assert run.k.min() == 3
-    assert {d.reason for d in run.decisions} >= {Reason.MIN_K}
+    decisions = decided(world(300, 256), controller)
+    assert min(d.k for d in decisions) == 3
+    assert {d.reason for d in decisions} >= {Reason.MIN_K}
 
 
 def test_an_arm_whose_believed_time_is_too_long_is_not_played() -> None:
     """At batch 8 the table's times are 6.7, 7.6, 9.1 and 10.7 ms: below 8 ms only K=0 and K=1 are played."""
     controller = Controller(PUBLIC, settings=Settings(max_itl_ms=8.0, budget=0.5), seed=0)
-    run = simulate(controller, constant(8, acceptance=(0.9,) * 5), 400)
-    assert set(run.k.tolist()) <= {0, 1}
-    assert {d.reason for d in run.decisions} >= {Reason.GUARD}
+    decisions = decided(world(400, 8, 0.9), controller)
+    assert {d.k for d in decisions} <= {0, 1}
+    assert {d.reason for d in decisions} >= {Reason.GUARD}
 
 
 def test_where_every_arm_is_too_slow_the_cheapest_is_left() -> None:
     """Also where ``min_k`` bars the cheapest of all."""
-    assert set(simulate(Controller(PUBLIC, settings=Settings(max_itl_ms=0.1)), constant(8), 60).k.tolist()) == {0}
-    strict = Settings(max_itl_ms=0.1, min_k=1)
-    assert set(simulate(Controller(PUBLIC, settings=strict), constant(8), 60).k.tolist()) == {1}
+    for min_k in (0, 1):
+        controller = Controller(PUBLIC, settings=Settings(max_itl_ms=0.1, min_k=min_k))
+        assert set(simulate(world(60, 8), controller).k.tolist()) == {min_k}
 
 
 def test_without_any_time_no_arm_is_too_slow() -> None:
@@ -303,7 +299,7 @@ def test_a_schedule_has_no_times_until_one_is_seen() -> None:
     assert {(b.itl_ms, b.itl_low, b.itl_high, b.goodput, b.table_itl_ms, b.drift) for b in controller.belief(8)} == {
         (None,) * 6
     }
-    simulate(controller, constant(8), 60)
+    simulate(world(60, 8), controller)
     for b in controller.belief(8):
         assert b.itl_ms is not None
         assert 1.0 < b.itl_ms < 100.0
@@ -334,34 +330,34 @@ def test_belief_needs_a_batch() -> None:
 def test_without_a_table_it_starts_on_the_cheapest_arm_at_every_batch_size() -> None:
     """Nothing deeper is played before its price is known and paid, however the batch wobbles."""
     controller = Controller(None, k_max=5, settings=Settings(budget=0.0), seed=0)
-    world = World(lambda s: 8 + abs(s // 3 % 16 - 8), lambda s: (0.9,) * 5, from_table(PUBLIC))
-    assert set(simulate(controller, world, 300).k.tolist()) == {0}
+    wobbles = world(300, lambda step: 8 + abs(step // 3 % 16 - 8), 0.9)
+    assert set(simulate(wobbles, controller).k.tolist()) == {0}
 
 
 def test_without_a_table_it_climbs_to_the_best_arm() -> None:
     """The first visit is to the next arm; in the end the best one is played nearly always."""
     controller = Controller(None, k_max=5, seed=0)
-    run = simulate(controller, constant(4, acceptance=(0.9,) * 5), 800)
+    run = simulate(world(800, 4, 0.9), controller)
     assert run.k[0] == 0
     assert run.k[np.flatnonzero(run.k)[0]] == 1
-    assert run.share(5, 600) > 0.9
+    assert share(run, (5,), 600) > 0.9
 
 
 def test_without_a_budget_nothing_is_explored() -> None:
     """``budget=0``: no step is an excursion and nothing is spent."""
     for table in (PUBLIC, SCHEDULE):
         controller = Controller(table, settings=Settings(budget=0.0), seed=0)
-        run = simulate(controller, constant(8, factor=2.0), 500)
-        assert Reason.EXPLORE not in {d.reason for d in run.decisions}
+        decisions = decided(world(500, 8, k_factor=2.0), controller)
+        assert Reason.EXPLORE not in {d.reason for d in decisions}
         assert (controller.counters["explored"], controller.ledger["spent_ms"]) == (0, 0.0)
 
 
 def test_exploring_stays_within_what_was_earned() -> None:
     """1 % of the time, and at most one visit's surprise beyond it."""
     controller = Controller(PUBLIC, settings=Settings(budget=0.01), seed=0)
-    run = simulate(controller, constant(64), 2000)
+    run = simulate(world(2000, 64), controller)
     assert controller.counters["explored"] > 0
-    assert controller.ledger["spent_ms"] < 0.01 * run.time_ms.sum() + VISIT * 20.0
+    assert controller.ledger["spent_ms"] < 0.01 * run.elapsed.sum() + VISIT * 20.0
 
 
 def test_blocks_are_counted_in_chooses() -> None:
@@ -381,19 +377,19 @@ def test_blocks_are_counted_in_chooses() -> None:
 
 def test_the_same_seed_decides_alike_and_another_one_not() -> None:
     """Over 400 steps of the same world."""
-    runs = [simulate(Controller(PUBLIC, seed=seed), constant(16, factor=1.1), 400).decisions for seed in (3, 3, 4)]
+    runs = [decided(world(400, 16, k_factor=1.1), Controller(PUBLIC, seed=seed)) for seed in (3, 3, 4)]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_every_played_reason_is_one_of_the_controllers_own() -> None:
     """``fallback`` is the engine's adapter's; explored steps are counted."""
     controller = Controller(PUBLIC, settings=Settings(budget=0.2), seed=0)
-    run = simulate(controller, constant(16, factor=1.2), 600)
-    reasons = [d.reason for d in run.decisions]
+    decisions = decided(world(600, 16, k_factor=1.2), controller)
+    reasons = [d.reason for d in decisions]
     assert Reason.FALLBACK not in reasons
     assert {Reason.EXPLOIT, Reason.EXPLORE} <= set(reasons)
     assert controller.counters["explored"] == reasons.count(Reason.EXPLORE)
-    assert controller.counters["switches"] == run.switches()
+    assert controller.counters["switches"] == sum(a.k != b.k for a, b in pairwise(decisions))
     assert controller.counters["steps"] == 600
 
 
@@ -401,7 +397,7 @@ def test_the_corrected_table_is_the_table_as_now_believed() -> None:
     """The engine is 1.5 times slower than the table in all that K adds: the corrected table says so."""
     controller = Controller(PUBLIC, seed=0)
     assert controller.corrected_table().itl_ms(64, 3) == pytest.approx(PUBLIC.itl_ms(64, 3))
-    simulate(controller, constant(64, factor=1.5), 800)
+    simulate(world(800, 64, k_factor=1.5), controller)
     corrected = controller.corrected_table()
     believed = controller.belief(64)[2].itl_ms
     assert corrected.itl_ms(64, 3) == pytest.approx(believed)
@@ -415,7 +411,7 @@ def test_the_corrected_table_of_a_schedule_without_times_is_the_schedule() -> No
     bare = Controller(None, k_max=3, seed=0)
     with pytest.raises(ValueError, match="no step time"):
         bare.corrected_table()
-    simulate(bare, constant(8), 40)
+    simulate(world(40, 8), bare)
     assert bare.corrected_table().itl_ms(8, 0) == pytest.approx(6.7, rel=0.1)
 
 

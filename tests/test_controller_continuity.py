@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptk import Controller, Decision, Settings, StepRecord
-from tests.snapshots import PUBLIC, constant, through_json, used_snapshot
+from adaptk.replay.casechecks import drafter
+from adaptk.replay.noise import Drift
+from adaptk.replay.simulator import simulate
+from tests.publicengine import PUBLIC, world
+from tests.snapshots import through_json, used_snapshot
 from tests.test_controller_properties import Script, Step, controllers, sound_record, steps
-from tests.worlds import World, from_table, simulate
 
 
 @pytest.fixture
@@ -67,12 +70,9 @@ def test_whatever_it_has_seen_a_restored_controller_goes_on_alike(
 def test_it_goes_on_alike_after_alarms_of_both_kinds() -> None:
     """Snapshots on the first steps behind each alarm, with decisions open."""
     script = Script(Controller(PUBLIC, seed=1), delay=2, seed=0)
-    slow = World(
-        lambda s: 16,
-        lambda s: (0.85 if s % 300 < 150 else 0.3,) * 5,
-        lambda s, b, k: from_table(PUBLIC)(s, b, k) * (1.0 if s < 350 else 1.8),
-    )
-    simulate(script.controller, slow, 500)
+    slows = Drift((0, 350), (1.0, 1.8), (1.0, 1.0))
+    turns = drafter([0.85], [0.3])
+    simulate(world(500, 16, turns, kind=lambda step: step // 150 % 2, drift=slows), script.controller)
     assert script.controller.counters["acceptance_alarms"] > 0
     assert script.controller.counters["time_alarms"] > 0
     for _ in range(3):
@@ -97,11 +97,11 @@ def test_a_climb_goes_on_where_it_was() -> None:
 def test_the_snapshot_is_a_copy() -> None:
     """What the controller does later does not reach into a snapshot, nor into one that it was restored from."""
     controller = Controller(PUBLIC, settings=Settings(budget=0.2), seed=0)
-    simulate(controller, constant(16), 100)
+    simulate(world(100, 16, 0.6), controller)
     snapshot = controller.snapshot()
     restored, text = Controller.restore(snapshot, PUBLIC), json.dumps(snapshot)
     for each in (controller, restored):
-        simulate(each, constant(40, 0.2), 100)
+        simulate(world(100, 40, 0.2), each)
     assert json.dumps(snapshot) == text
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from adaptk import Controller, GoodputTable
 from tests.containers import HighWater, container_sizes
+from tests.publicengine import PUBLIC
 from tests.restless import Restless
-from tests.worlds import public_table
 
-PUBLIC = public_table()
 SCHEDULE = GoodputTable.from_schedule([[1, 32, 3], [33, 128, 1], [129, 512, 0]])
 SLACK = 60  # entries: a batch size may come about for the first time, with all its arms
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from adaptk import Controller, GoodputTable, Settings
-from tests.snapshots import ARMS, HERE, OLD_BELIEFS, PUBLIC, constant, old_snapshot, used_snapshot
-from tests.worlds import public_table, simulate
+from adaptk.replay.casechecks import public_table
+from adaptk.replay.measures import share
+from adaptk.replay.simulator import simulate
+from tests.publicengine import ARMS, PUBLIC, of_best, world
+from tests.snapshots import HERE, OLD_BELIEFS, old_snapshot, used_snapshot
 
 
 @pytest.fixture
@@ -82,12 +85,12 @@ def test_a_prior_around_another_table_carries_acceptance_alone(used: dict[str, A
 def test_a_prior_without_a_table_climbs_again() -> None:
     """From the cheapest arms, whatever was believed; then it finds the best arm again."""
     controller = Controller(None, k_max=5, seed=0)
-    simulate(controller, constant(4, 0.9), 800)
+    simulate(world(800, 4, 0.9), controller)
     prior = Controller.restore(controller.snapshot(), None, identity={"device": "other"}, as_prior=True)
-    run = simulate(prior, constant(4, 0.9, 2.0), 800)
+    run = simulate(world(800, 4, 0.9, level=2.0), prior)
     assert controller.choose(4) == 5
     assert run.k[:4].max() <= 1
-    assert run.share(5, 500) > 0.8
+    assert share(run, (5,), 500) > 0.8
 
 
 @pytest.mark.parametrize("factor", [0.4, 1.0, 2.5])
@@ -95,9 +98,10 @@ def test_a_prior_from_a_slower_or_quicker_device_does_little_harm(factor: float)
     """All steps take ``factor`` times as long now: 0.97 of the best over the first 600 steps, three seeds."""
     for seed in range(3):
         controller = Controller(PUBLIC, seed=seed)
-        simulate(controller, constant(16, 0.7), 600, seed=seed)
+        simulate(world(600, 16, 0.7, seed=seed), controller)
         prior = Controller.restore(controller.snapshot(), PUBLIC, as_prior=True)
-        assert simulate(prior, constant(16, 0.7, factor), 600, seed=seed).efficiency() > 0.97
+        run = simulate(world(600, 16, 0.7, level=factor, seed=10 + seed), prior)
+        assert of_best(run) > 0.97
 
 
 def test_a_prior_takes_a_snapshot_of_version_1(old: dict[str, Any]) -> None:

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from adaptk import Controller, Decision, GoodputTable, Settings, StepRecord
 from adaptk.continuity import take
 from adaptk.evidence import whole_count
-from tests.worlds import World, from_table, public_table, simulate
+from adaptk.replay.simulator import simulate
+from tests.publicengine import PUBLIC, world
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = public_table()
 SCHEDULE = GoodputTable.from_schedule([[1, 32, 3], [33, 128, 1], [129, 512, 0]])
 HUGE = 10**12 - 1
 
@@ -365,11 +365,10 @@ def test_arms_are_played_as_often_as_their_recorded_propensity_says(
     of the comparisons with a probability of 7e-6; the seeds are fixed, so it either always does or never.
     """
     del explores
-    world = World(lambda step: batch, lambda step: (0.68, 0.57, 0.5, 0.5, 0.5), from_table(PUBLIC, 1.1))
     controller = Controller(PUBLIC, settings=Settings(budget=0.2), seed=0)
     draws = sys.modules["adaptk.planner"].goodput_draws  # type: ignore[attr-defined]
     for round_ in range(60):
-        simulate(controller, world, 20, seed=round_)
+        simulate(world(20, batch, k_factor=1.1, seed=round_), controller)
         snapshot = controller.snapshot()
         if snapshot["planner"]["visiting"] >= 0:
             continue

@@ -6,9 +6,8 @@ import pytest
 
 from adaptk import Controller, Decision, GoodputTable, Reason, Settings
 from adaptk.planner import MARGIN
+from tests.publicengine import PUBLIC, decided, world
 from tests.restless import Restless
-from tests.snapshots import PUBLIC, constant
-from tests.worlds import World, from_table, simulate
 
 CONFIGS = [
     Settings(),
@@ -66,17 +65,16 @@ def test_the_reason_fits_the_plan(config: Settings, table: GoodputTable | None) 
 def test_min_k_where_a_smaller_arm_would_be_best() -> None:
     """At batch 256 K=0 is best; with ``min_k=1`` the steps at K=1 are due to that, most of them."""
     controller = Controller(PUBLIC, settings=Settings(min_k=1), seed=0)
-    run = simulate(controller, constant(256), 400)
-    reasons = [d.reason for d in run.decisions]
-    assert reasons.count(Reason.MIN_K) > 300
-    assert {d.k for d in run.decisions if d.reason is Reason.MIN_K} == {1}
+    decisions = decided(world(400, 256, 0.6), controller)
+    barred = [d.k for d in decisions if d.reason is Reason.MIN_K]
+    assert len(barred) > 300
+    assert set(barred) == {1}
 
 
 def test_guard_where_the_ledger_refuses_a_visit() -> None:
     """Hardly any budget where the table is unsure: the blocks' first steps say guard, none says explore."""
-    world = World(lambda s: 16, lambda s: (0.62,) * 5, from_table(PUBLIC))
     refused, free = (Controller(PUBLIC, settings=Settings(budget=b), seed=0) for b in (1e-9, 1.0))
-    reasons = [[d.reason for d in simulate(c, world, 600).decisions] for c in (refused, free)]
+    reasons = [[d.reason for d in decided(world(600, 16, 0.62), controller)] for controller in (refused, free)]
     assert Reason.GUARD in reasons[0]
     assert Reason.EXPLORE not in reasons[0]
     assert Reason.EXPLORE in reasons[1]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from adaptk import Controller, Settings
 from adaptk.snapshot import SCHEMA_VERSION
-from tests.snapshots import ARMS, PUBLIC, damaged, entry, paths, used_snapshot
+from tests.publicengine import ARMS, PUBLIC
+from tests.snapshots import damaged, entry, paths, used_snapshot
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from adaptk import Controller, Settings
+from adaptk.replay.simulator import simulate
 from adaptk.snapshot import SCHEMA_VERSION
-from tests.snapshots import OLD_BELIEFS, PUBLIC, damaged, entry, old_snapshot, through_json
-from tests.worlds import World, from_table, simulate
+from tests.publicengine import PUBLIC, of_best, world
+from tests.snapshots import OLD_BELIEFS, damaged, entry, old_snapshot, through_json
 
 
 @pytest.fixture
@@ -37,9 +38,7 @@ def test_a_snapshot_of_version_1_begins_no_step_that_was_under_way(old: dict[str
     restored = Controller.restore(old, PUBLIC)
     assert restored.snapshot()["open"] == []
     assert not restored._planner.visit_scheduled
-    world = World(lambda s: 16, lambda s: (0.37,) * 3, from_table(PUBLIC), draft_share=0.0)
-    run = simulate(restored, world, 300)
-    assert run.efficiency() > 0.97
+    assert of_best(simulate(world(300, 16, 0.37), restored)) > 0.97
 
 
 def test_what_version_1_did_not_know_is_fresh_and_what_is_unknown_is_dropped(old: dict[str, Any]) -> None:

@@ -12,11 +12,10 @@ from adaptk.replay.measures import regret_ms
 from adaptk.replay.noise import Noise
 from adaptk.replay.presets import preset
 from adaptk.replay.scenarios import script
-from adaptk.replay.simulator import World
-from adaptk.replay.simulator import simulate as simulate_engine
-from tests.snapshots import PUBLIC, constant, used_snapshot
+from adaptk.replay.simulator import World, simulate
+from tests.publicengine import PUBLIC, world
+from tests.snapshots import used_snapshot
 from tests.test_controller_properties import Script
-from tests.worlds import simulate
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def test_new_weights_may_be_announced_at_any_time() -> None:
     """To a fresh controller, one without arms to draft with, and one that climbs."""
     for controller in (Controller(PUBLIC), Controller(None, k_max=0), Controller(None, k_max=3)):
         controller.note_weights_changed()
-        simulate(controller, constant(8, 0.5), 40)
+        simulate(world(40, 8, 0.5), controller)
         controller.note_weights_changed()
         assert controller.counters["weights_changed"] == 2
 
@@ -94,11 +93,11 @@ def test_announced_weights_are_followed_faster_than_unannounced_ones(batch: int,
     load = script(STEPS, batch, kind=lambda step: int(step >= CHANGE))
     lost = []
     for seed in range(10):
-        world = World(surface, drafter, load, STEPS, noise=Noise(0.03), seed=seed)
+        rollouts = World(surface, drafter, load, STEPS, noise=Noise(0.03), seed=seed)
         lost.append([])
         for at in (CHANGE, -1):
             policy = Announcing(Controller(surface.to_table(arms, [before]), arms=arms, seed=seed), at)
-            lost[-1].append(float(regret_ms(simulate_engine(world, policy))[CHANGE:].sum()))
+            lost[-1].append(float(regret_ms(simulate(rollouts, policy))[CHANGE:].sum()))
     announced, unannounced = (sum(column) for column in zip(*lost, strict=True))
     assert announced <= 0.7 * unannounced
     assert sum(told < untold for told, untold in lost) >= 7

@@ -267,7 +267,7 @@ class TestPatience:
 
 @given(st.integers(1, 2**20), st.floats(0.0, 1e6))
 def test_a_place_is_an_octave_of_batch_and_of_context(batch: int, context: float) -> None:
-    """Batch: 1.5 times it, rounded down, in [2^n, 2^(n+1)). Context: below 1,024 tokens per request, below 3,072, 7,168, ..."""
+    """Batch: 1.5 times it, rounded down, in [2^n, 2^(n+1)). Context: up to 1,024 tokens each, 3,072, 7,168."""
     octave, of_context = place(batch, context)
     assert 2 ** (octave - 1) <= 3 * batch // 2 < 2**octave
     assert 1024.0 * (2**of_context - 1) <= context * (1 + 1e-12)

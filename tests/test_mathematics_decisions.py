@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from adaptk import Controller, GoodputTable, Settings, StepRecord
 from adaptk.replay.simulator import simulate
+from tests.publicengine import PUBLIC
 from tests.randomworlds import ARMS, random_world
 from tests.strategies import step_records
-from tests.worlds import public_table
 
-TABLE = public_table()
 PARAMETERS = ("alpha", "beta")
 
 
@@ -42,7 +41,7 @@ def check_proper(controller: Controller, batch: int) -> None:
 
 
 @given(
-    st.sampled_from([TABLE, None]),
+    st.sampled_from([PUBLIC, None]),
     st.sampled_from([0, 1, 4]),
     st.lists(st.tuples(st.integers(1, 300), st.integers(0, 4), step_records()), min_size=1, max_size=25),
 )
@@ -65,7 +64,7 @@ def test_any_records_between_any_chooses_leave_it_proper(
 @settings(max_examples=40)
 def test_the_order_of_requests_is_not_looked_at(steps: list[tuple[StepRecord, Any]]) -> None:
     """Drafted, accepted and emitted in another order, together: the same snapshot."""
-    one, other = Controller(TABLE, seed=2), Controller(TABLE, seed=2)
+    one, other = Controller(PUBLIC, seed=2), Controller(PUBLIC, seed=2)
     for record, random in steps:
         order = list(range(len(record.drafted)))
         random.shuffle(order)

@@ -36,6 +36,7 @@ from adaptk.grid import (
 )
 from adaptk.latency import FLOOR, GROUP, KNOWN, LEAST_MISFIT, RETURN_STEPS, LatencyPosterior
 from adaptk.prior import StepTimePrior
+from tests.latencyparts import cell_part, smooth_part
 from tests.strategies import rows_of
 
 Array = npt.NDArray[np.float64]
@@ -114,18 +115,6 @@ def booked(groups: tuple[Seen, ...]) -> LatencyPosterior:
     return posterior
 
 
-def state(posterior: LatencyPosterior) -> tuple[Array, Array]:
-    data = posterior.snapshot()
-    return np.array(data["mean"]), np.array(data["cov"])
-
-
-def cells_of(posterior: LatencyPosterior) -> tuple[Array, Array]:
-    """Means and variances of the offsets, arm by arm."""
-    cells = posterior.cells
-    variances = [cells.variance(arm, at) for arm in range(len(ARMS)) for at in range(CELLS)]
-    return np.array(cells.mean).ravel(), np.array(variances)
-
-
 def observations(groups: tuple[Seen, ...]) -> tuple[Array, Array, Array]:
     """Designs, deviations and variances, the cells counted as noise of their own."""
     h = np.array([smooth_design(seen) for seen in groups])
@@ -138,13 +127,13 @@ class TestUpdate:
     def test_one_group_by_hand(self) -> None:
         """Batch 16 is a node, so one entry is seen: mean c/(v+r) y, covariances less c c'/(v+r); the cell's alike."""
         posterior = booked((Seen(1, 16, 3.0, 1.05),))
-        mean, cov = state(posterior)
+        mean, cov = smooth_part(posterior)
         prior = prior_covariance()
         at = 4 * len(ARMS) + 1
         c, total = prior[at], prior[at, at] + CELL**2 + NOISE
         assert mean == pytest.approx(c / total * math.log(1.05), abs=1e-12)
         assert cov == pytest.approx(prior - np.outer(c, c) / total, abs=1e-12)
-        cells, variances = cells_of(posterior)
+        cells, variances = cell_part(posterior)
         own = CELLS + cell(64)
         assert cells[own] == pytest.approx(CELL**2 / total * math.log(1.05), abs=1e-12)
         assert variances[own] == pytest.approx(CELL**2 - CELL**4 / total, abs=1e-12)
@@ -152,7 +141,7 @@ class TestUpdate:
 
     def test_groups_one_by_one_are_all_at_once(self) -> None:
         """The joint posterior of five groups, solved in one piece."""
-        mean, cov = state(booked(ONCE))
+        mean, cov = smooth_part(booked(ONCE))
         prior = prior_covariance()
         h, y, variance = observations(ONCE)
         gain = np.linalg.solve(h @ prior @ h.T + np.diag(variance), h @ prior).T
@@ -165,14 +154,14 @@ class TestUpdate:
         oracle = NormalRegressor(alpha=1.0, beta=1.0)
         for row, y, variance in zip(*observations(ONCE), strict=True):
             oracle.partial_fit((row @ root)[None], np.array([y]), sample_weight=np.array([1.0 / variance]))
-        mean, cov = state(booked(ONCE))
+        mean, cov = smooth_part(booked(ONCE))
         precision = np.triu(oracle.cov_inv_) + np.triu(oracle.cov_inv_, 1).T  # it keeps the upper triangle
         assert mean == pytest.approx(root @ oracle.coef_, abs=1e-9)
         assert cov == pytest.approx(root @ np.linalg.inv(precision) @ root.T, abs=1e-9)
 
     def test_the_order_of_the_groups_does_not_matter(self) -> None:
         """Turned round but for the first, which sets the context that the others are measured from."""
-        (mean, cov), (other_mean, other_cov) = state(booked(ONCE)), state(booked((ONCE[0], *ONCE[:0:-1])))
+        (mean, cov), (other_mean, other_cov) = smooth_part(booked(ONCE)), smooth_part(booked((ONCE[0], *ONCE[:0:-1])))
         assert mean == pytest.approx(other_mean, abs=1e-9)
         assert cov == pytest.approx(other_cov, abs=1e-9)
 
@@ -194,8 +183,8 @@ class TestUpdate:
             cov[n:, :n] = cov[:n, n:] = 0.0
             cov[n:, n:] = offsets
         posterior = booked(AGAIN)
-        own_mean, own_cov = state(posterior)
-        cells, variances = cells_of(posterior)
+        own_mean, own_cov = smooth_part(posterior)
+        cells, variances = cell_part(posterior)
         assert own_mean == pytest.approx(mean[:n], abs=2e-5)
         assert own_cov == pytest.approx(cov[:n, :n], abs=2e-6)
         assert cells == pytest.approx(mean[n:], abs=2e-5)
@@ -233,10 +222,10 @@ class TestTick:
     def test_the_covariance_relaxes_to_the_drifting_prior(self) -> None:
         """cov(n) = prior + exp(-pace n / RETURN_STEPS) (cov(0) - prior), and the mean stays."""
         posterior = booked(ONCE)
-        mean, before = state(posterior)
+        mean, before = smooth_part(posterior)
         posterior._pace = 0.4
         posterior.tick(700)
-        after_mean, after = state(posterior)
+        after_mean, after = smooth_part(posterior)
         prior = prior_covariance(LEVEL)
         assert after == pytest.approx(prior + math.exp(-0.4 * 700 / RETURN_STEPS) * (before - prior), abs=1e-12)
         assert after_mean.tolist() == mean.tolist()
@@ -244,7 +233,7 @@ class TestTick:
     def test_process_noise_between_two_groups_is_that_of_the_filter(self) -> None:
         """Group, 2,000 steps, group: the second update done by hand on the covariance in between."""
         posterior = booked(ONCE[:1])
-        first, between = state(posterior)
+        first, between = smooth_part(posterior)
         posterior._pace = 1.0
         posterior.tick(2000)
         prior = prior_covariance(LEVEL)
@@ -252,7 +241,7 @@ class TestTick:
         book(posterior, ONCE[1:2])
         h, y, variance = (part[0] for part in observations(ONCE[1:2]))
         gain = between @ h / (h @ between @ h + variance)
-        mean, cov = state(posterior)
+        mean, cov = smooth_part(posterior)
         assert mean == pytest.approx(first + gain * (y - h @ first), abs=1e-9)
         assert cov == pytest.approx(between - np.outer(gain, h @ between), abs=1e-9)
 
@@ -269,7 +258,7 @@ class TestReading:
         """
         posterior = booked(AGAIN)
         posterior._prior_misfit = worth
-        (mean, cov), (cells, variances) = state(posterior), cells_of(posterior)
+        (mean, cov), (cells, variances) = smooth_part(posterior), cell_part(posterior)
         whole = [Seen(i, batch, float(k), 1.0, context) for i, k in enumerate(ARMS)]
         smooth, offsets = np.array([smooth_design(s) for s in whole]), np.array([cell_design(s) for s in whole])
         logs = posterior.prior.row(batch, context) + smooth @ mean + offsets @ cells
@@ -295,7 +284,7 @@ class TestSamples:
         prior = prior_covariance()
         at = 4 * len(ARMS) + 1
         total = prior[at, at] + CELL**2 + 0.03**2 / 2 + FLOOR**2
-        assert state(posterior)[0] == pytest.approx(prior[at] / total * y, abs=1e-12)
+        assert smooth_part(posterior)[0] == pytest.approx(prior[at] / total * y, abs=1e-12)
 
     @pytest.mark.parametrize(("share", "y"), [(0.1, 0.0), (0.1, 0.08), (0.35, 0.0), (0.35, 0.08), (0.35, 0.3)])
     def test_a_group_that_may_hold_slowed_steps_alone_is_a_mixture(self, share: float, y: float) -> None:
@@ -310,8 +299,8 @@ class TestSamples:
         posterior.contamination.excess, posterior.contamination.excess_variance = 0.3, 0.05**2
         widths, seen = [0.0, 3.0], Seen(1, 16, 3.0, 1.0)
         before, h = posterior.log_times(16, widths, REFERENCE)[1], smooth_design(seen)
-        s = float(h @ state(posterior)[1] @ h)
-        v = s + float(cell_design(seen) @ (cell_design(seen) * cells_of(posterior)[1]))
+        s = float(h @ smooth_part(posterior)[1] @ h)
+        v = s + float(cell_design(seen) @ (cell_design(seen) * cell_part(posterior)[1]))
         for _ in range(GROUP):
             assert not posterior.add(1, 16, 3.0, math.exp(before + y), REFERENCE)
         posterior.flush()
@@ -324,7 +313,7 @@ class TestSamples:
         variance = float(weight @ (x - mean) ** 2)
         # Within the creep of the cells' variances back to the prior's: three steps, 3e-4 of them.
         assert posterior.log_times(16, widths, REFERENCE)[1] - before == pytest.approx(mean, abs=2e-5)
-        after = float(h @ state(posterior)[1] @ h)
+        after = float(h @ smooth_part(posterior)[1] @ h)
         assert after == pytest.approx(s - (s / v) ** 2 * (v - variance), abs=2e-6)
 
 
@@ -354,7 +343,7 @@ def test_the_covariance_stays_proper_over_ten_thousand_bookings() -> None:
         posterior.flush()
         posterior.tick(int(rng.integers(0, 20)))
         if done % 500 == 0:
-            mean, cov = state(posterior)
+            mean, cov = smooth_part(posterior)
             values = np.linalg.eigvalsh(cov)
             assert np.abs(cov - cov.T).max() <= 1e-12 * values[-1]
             assert values[0] >= -1e-12 * values[-1]

@@ -116,3 +116,16 @@ def test_it_survives_json_between_two_steps_of_a_pair() -> None:
     assert len(rests[0]) > 0
     assert rests[0] == rests[1]
     assert other.ms_per_token == cost.ms_per_token
+
+
+def test_prompts_that_are_all_alike_are_told_from_what_is_believed_of_the_arm() -> None:
+    """No pair of steps differs in prompt tokens; 512 of them take 20 ms beside a decode step of 10 ms."""
+    cost = PrefillCost(StepTimePrior(TABLE, (0, 1, 3)))
+    assert not cost.alike(512)
+    for _ in range(300):
+        if cost.alike(512):
+            cost.compare(512, 30.0, believed_ms=10.0)
+        usable = cost.usable_ms(1, 8, 512, 30.0)
+    assert cost.ms_per_token == pytest.approx(20.0 / 512, rel=0.1)
+    assert usable == pytest.approx(10.0, rel=0.2)
+    assert not cost.alike(256)

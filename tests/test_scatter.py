@@ -39,11 +39,12 @@ def coverage(batch: int, spread: float, life: float, seeds: int, n: int) -> tupl
     """Share of runs whose 90 % interval of the lengths of K=1 and K=3 holds what the requests at hand have."""
     held = np.zeros(2)
     for seed in range(seeds):
-        posterior = AcceptancePosterior(5, [*ACCEPTANCE.tolist(), 0.5])
-        for step, (accepted, chances) in enumerate(steps(np.random.default_rng(seed), batch, n, spread, life)):
+        posterior, true = AcceptancePosterior(5, [*ACCEPTANCE.tolist(), 0.5]), np.zeros(2)
+        for step, (accepted, chances) in enumerate(steps(np.random.default_rng(seed), batch, n, spread, life), start=1):
             posterior.observe([3] * batch, accepted, 3, batch, batch=batch)
-            true = lengths(chances)
-            if step % 32 == 0:
+            if step == n:
+                true = lengths(chances)
+            if step % 32 == 1:
                 posterior.settle()
         low, high = np.quantile(posterior.draws((1, 3), 1000, np.random.default_rng(0)), (0.05, 0.95), axis=0)
         held += (low <= true) & (true <= high)

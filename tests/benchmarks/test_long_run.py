@@ -9,8 +9,8 @@ import pytest
 
 from adaptk import Controller
 from tests.containers import HighWater
+from tests.publicengine import PUBLIC
 from tests.restless import Restless
-from tests.worlds import public_table
 
 pytestmark = pytest.mark.benchmark
 
@@ -19,7 +19,7 @@ STEPS = 1_000_000
 
 def test_a_million_steps_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     """Restless load: no container is larger than in the first 100,000 steps, caches apart, the process by 8 MiB."""
-    engine = Restless(Controller(public_table(), seed=0))
+    engine = Restless(Controller(PUBLIC, seed=0))
     early, late = HighWater(), HighWater()
     held, started = 0, time.perf_counter()
     for tenth in range(10):
