@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from adaptk.acceptance import AcceptancePosterior
-from adaptk.belief import ArmBelief, arm_beliefs
-from adaptk.latency import LatencyPosterior
+from adaptk.belief import CALIBRATED, ArmBelief, arm_beliefs
+from adaptk.latency import KNOWN, LatencyPosterior
 from adaptk.prior import StepTimePrior
 from adaptk.table import GoodputTable
 from tests.strategies import rows_of
@@ -59,13 +61,23 @@ def test_they_hold_the_believed_value_and_shrink_with_evidence() -> None:
 
 
 def test_an_interval_of_a_step_time_holds_ninety_percent_of_a_log_normal() -> None:
-    """From 1.645 standard deviations below to as many above."""
+    """From 1.645 standard deviations below to as many above, calibrated where much was seen."""
     acceptance, latency = AcceptancePosterior(3, [0.9]), LatencyPosterior(StepTimePrior(TABLE, ARMS))
     deviation = np.sqrt(np.diag(latency.covariance(16, acceptance.widths(ARMS))))
     for i, b in enumerate(arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1, 2])):
         assert b.itl_low is not None
         assert b.itl_high is not None
-        assert np.log(b.itl_high / b.itl_low) == pytest.approx(2 * 1.645 * deviation[i], rel=1e-3)
+        assert np.log(b.itl_high / b.itl_low) == pytest.approx(2 * 1.645 * deviation[i], rel=5e-3)
+    for _ in range(3000):
+        latency.add(2, 16, 3.0, 9.0, None)
+    seen = math.sqrt(latency.covariance(16, acceptance.widths(ARMS))[2, 2])
+    known = 1.0 / (1.0 + seen**2 / (KNOWN * latency.noise**2))
+    assert known > 0.5
+    belief = arm_beliefs(acceptance, latency, TABLE, 16, None, [0, 1, 2])[2]
+    assert belief.itl_high is not None
+    assert belief.itl_ms is not None
+    width = math.log(belief.itl_high / belief.itl_ms)
+    assert width == pytest.approx(1.645 * seen * (1.0 - (1.0 - CALIBRATED) * known), rel=1e-3)
 
 
 def test_the_figures_belong_together() -> None:
