@@ -18,7 +18,7 @@ from adaptk.lengthdraws import beta_draws, normal_odds
 from adaptk.logodds import expit, logit
 from adaptk.offsets import BatchOffsets
 from adaptk.regime import FormerRegime
-from adaptk.scatter import LONGEST, Scatter
+from adaptk.scatter import Scatter
 from adaptk.supply import Stops, Supply
 from adaptk.table import DEFAULT_ACCEPTANCE
 
@@ -28,8 +28,6 @@ Array = npt.NDArray[np.float64]
 SEED_WEIGHT = 16.0
 UNKNOWN_WEIGHT = 4.0  # the same where there is no table
 MEMORY_TRIALS = 3000.0  # at a position, at most: in large batches they fade by trials, not by steps
-MEMORY_STEPS = LONGEST
-KEEP = 1.0 - 1.0 / MEMORY_STEPS
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
 FLOOR_TRIALS = 12.0  # fading alone leaves so many: a belief is never wider than its first guess by much
 MOST_RECENT = 128  # steps whose counts are kept for a restart

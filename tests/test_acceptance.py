@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptk.acceptance import FLOOR_TRIALS, MEMORY_STEPS, MEMORY_TRIALS, RELOADED_TRIALS, AcceptancePosterior
+from adaptk.acceptance import FLOOR_TRIALS, MEMORY_TRIALS, RELOADED_TRIALS, AcceptancePosterior
 from adaptk.cascade import cascade_counts
+from adaptk.scatter import LONGEST as MEMORY_STEPS
 
 requests = st.lists(st.integers(0, 8).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), max_size=12)
 

@@ -60,13 +60,15 @@ def test_each_core_module_loads_nothing_heavy(module: str) -> None:
 
 
 def test_import_time(record_property: pytest.RecordProperty) -> None:
-    """0.15 s is promised; the best of several runs is held to 0.3 s, as the machine may be busy."""
-    code = "import time; start = time.perf_counter(); from adaptk import *; print(time.perf_counter() - start)"
-    run(code)  # writes the byte code
-    best_s = min(float(run(code)) for _ in range(5))
+    """0.15 s is promised on a quiet machine; here it may take four times what numpy alone takes, best of five each."""
+    timed = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+    ours, numpys = timed.format("from adaptk import *"), timed.format("import numpy")
+    run(ours)  # writes the byte code
+    pairs = [(float(run(ours)), float(run(numpys))) for _ in range(5)]
+    best_s, of_numpy_s = (min(times) for times in zip(*pairs, strict=True))
     record_property("import_s", best_s)
-    print(f"import adaptk: {best_s:.3f} s")
-    assert best_s < 0.3
+    print(f"import adaptk: {best_s:.3f} s, numpy alone {of_numpy_s:.3f} s")
+    assert best_s < 4.0 * of_numpy_s
 
 
 def test_the_entry_points_lead_somewhere() -> None:

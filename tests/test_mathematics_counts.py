@@ -18,7 +18,6 @@ from river.stats import EWMean
 from adaptk.acceptance import (
     BLIND_STEPS,
     FLOOR_TRIALS,
-    KEEP,
     MEMORY_TRIALS,
     RESTART_WEIGHT,
     SEED_WEIGHT,
@@ -26,8 +25,10 @@ from adaptk.acceptance import (
 )
 from adaptk.cascade import cascade_counts
 from adaptk.drift import Cusum
+from adaptk.scatter import LONGEST
 from adaptk.supply import LEAST, SEED_TRIALS, STEPS, STOP_STEPS, UNSTOPPED, Stops, Supply
 
+KEEP = 1.0 - 1.0 / LONGEST
 requests = st.lists(st.integers(0, 6).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), max_size=12)
 chances = st.lists(st.floats(0.05, 0.95), min_size=6, max_size=6)
 

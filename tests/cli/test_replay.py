@@ -73,7 +73,7 @@ def test_scenarios_rows_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {line.split()[0] for line in worst.split("\n") if line[0] != " "} == {"policy", "adaptk", "table"}
     assert out.endswith(f"Rows: {rows}\nReport: {report}\n")
     document = read(rows)
-    assert (document["schema_version"], document["kind"]) == (SCHEMA_VERSION, KIND) == (1, "adaptk-replay")
+    assert (document["schema_version"], document["kind"]) == (SCHEMA_VERSION, KIND) == (2, "adaptk-replay")
     assert (document["command"], document["skipped"], document["cut_short"]) == (["adaptk", *argv], 0, False)
     assert (document["notes"], document["measured_tokens_per_s"]) == ([], None)
     policies = ("adaptk", "adaptk-greedy", "table")

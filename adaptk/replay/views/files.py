@@ -14,7 +14,7 @@ import msgspec
 from adaptk._version import __version__
 from adaptk.replay.evaluate import Row
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "adaptk-replay"
 
 
