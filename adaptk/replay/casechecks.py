@@ -20,7 +20,11 @@ from adaptk.replay.surface import CostSurface
 from adaptk.replay.workload import Script
 from adaptk.table import GoodputTable
 
-public_surface = cache(p32374_surface)
+
+@cache
+def public_surface() -> CostSurface:
+    """The public profile's step times, built once; a function of this module, so that other processes find it."""
+    return p32374_surface()
 
 
 def public_table(acceptance: Sequence[float] = ACCEPTANCE, ks: Sequence[int] = KS) -> GoodputTable:

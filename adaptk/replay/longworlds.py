@@ -28,8 +28,12 @@ NEAR = Check("0.97 of the oracle", lambda judged: judged.of_oracle() >= 0.97)
 SAFE = Check("0.99 of the static table", lambda judged: judged.of_table() >= 0.99)
 SAFE_K0 = Check("0.99 of in-engine K=0", lambda judged: judged.of_fixed(0) >= 0.99)
 
-public = cache(p32374_surface)
-"""The profile of vLLM pull request 32374, on which most of the worlds run."""
+
+@cache
+def public() -> CostSurface:
+    """The profile of vLLM pull request 32374, on which most of the worlds run, built once."""
+    return p32374_surface()
+
 
 Load = Callable[[np.random.Generator], Script]
 

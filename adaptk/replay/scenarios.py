@@ -121,7 +121,9 @@ def find(name: str) -> Scenario:
     if name.lower() not in known:
         import difflib
 
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f"did you mean {known[near[0]].name}?" if near else "adaptk replay --list names them"
+        begun = [key for key in known if key.startswith(name.lower())]
+        near = begun or difflib.get_close_matches(name.lower(), known, n=1)
+        meant = " or ".join(known[key].name for key in near[:4])
+        hint = f"did you mean {meant}?" if near else "adaptk replay --list names them"
         raise ValueError(f"scenario {name!r} is unknown: {hint}")
     return known[name.lower()]

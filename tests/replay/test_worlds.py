@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+import cloudpickle
 import numpy as np
 import pytest
 
+from adaptk.replay.cases import CASES
 from adaptk.replay.evaluate import Bench
 from adaptk.replay.measures import Judged
 from adaptk.replay.policies.static import StaticTable
@@ -256,3 +258,11 @@ def test_bursts_leave_the_engine_idle_and_full() -> None:
     assert idle.sum() > 0.05 * run.clock[-1]
     assert run.batch.max() > 60
     assert np.median(run.batch) < 0.5 * run.batch.max()
+
+
+@pytest.mark.parametrize("scenario", [*CASES(), *WORLDS()], ids=lambda scenario: scenario.name)
+def test_every_scenario_can_go_to_another_process(scenario: Scenario) -> None:
+    """As joblib sends it; the world made there is the world made here."""
+    there = cloudpickle.loads(cloudpickle.dumps(scenario))
+    assert there.name == scenario.name
+    assert there.world(0).steps == scenario.world(0).steps

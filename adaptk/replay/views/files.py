@@ -119,7 +119,7 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
             raise ValueError(f"{path}: cannot be read ({error}): give a file that --json wrote") from None
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}: holds no rows of this version ({error}): give a file that --json wrote"
+                f"{path}: holds no rows of version {SCHEMA_VERSION} ({error}): replay again with --json"
             ) from None
         for row in found:
             run = (row.scenario, row.policy, row.seed)
