@@ -17,6 +17,7 @@ from adaptk.drift import Cusum
 from adaptk.lengthdraws import beta_draws, normal_odds
 from adaptk.logodds import expit, logit
 from adaptk.offsets import BatchOffsets
+from adaptk.reference import Reference
 from adaptk.regime import FormerRegime
 from adaptk.scatter import Scatter
 from adaptk.supply import Stops, Supply
@@ -33,7 +34,6 @@ FLOOR_TRIALS = 12.0  # fading alone leaves so many: a belief is never wider than
 MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
 MOVED, MOVED_TRIALS = 0.1, 40.0  # log odds of a joint move from which undrafted positions keep at most so many trials
-LEAST_SHIFT, MOST_SHIFT = 0.2, 1.5  # log odds that the change detector looks for
 REFRESH = 2  # steps between looks at what steps are held against
 APART = 1.0  # log odds of the first draft between beliefs that no step can speak for both of
 EXPLAINED = 4  # steps that a former belief must explain before it is taken up again
@@ -76,9 +76,7 @@ class AcceptancePosterior:
         self._cusum = Cusum()
         self._scatter = Scatter()
         self._former: FormerRegime | None = None
-        self._block_levels = list(means)  # acceptance at the beginning of the scatter's block
-        self._reference: list[tuple[float, ...]] = []  # what steps are held against, per position
-        self._shift = MOST_SHIFT
+        self._reference = Reference(means)
         self._age = 0  # steps since the last restart
         self._recent: deque[tuple[Sequence[float], Sequence[float]]] = deque(maxlen=MOST_RECENT)
         self._anchor = [logit(m) for m in means]
@@ -246,9 +244,7 @@ class AcceptancePosterior:
             "drafted": list(self._drafted),
             "counts": [self._age, self._absorbed],
             "warmth": self._warmth.snapshot(),
-            "reference": [list(position) for position in self._reference],
-            "shift": self._shift,
-            "block_levels": list(self._block_levels),
+            **self._reference.snapshot(),
             "information": self._information,
         }
 
@@ -267,9 +263,8 @@ class AcceptancePosterior:
         self._anchor, self._drafted = list(data["anchor"]), list(data["drafted"])
         self._age, self._absorbed = data["counts"]
         self._warmth.load(data["warmth"])
-        self._information, self._shift = data["information"], data["shift"]
-        self._reference = [tuple(position) for position in data["reference"]]
-        self._block_levels = list(data["block_levels"])
+        self._reference.load(data)
+        self._information = data["information"]
 
     def _accepted(self, supply: Sequence[float], ratio: float = 1.0) -> list[float]:
         return [
@@ -279,15 +274,19 @@ class AcceptancePosterior:
     def _absorb(self, succeeded: list[int], failed: list[int], batch: int | None) -> bool:
         """Count a step in, and feed the change detectors with what it says before it is learnt from."""
         alpha, beta, dilution, drafted = self.alpha, self.beta, self._dilution, self._drafted
-        scatter, offsets, unknown, moved = self._scatter, self.offsets, 0.0, False
+        scatter, offsets, reference, unknown, moved = self._scatter, self.offsets, self._reference, 0.0, False
         if batch is not None:
             moved = offsets.enter(batch)
             unknown = offsets.unknown
-        if moved or not self._reference or self._age % REFRESH == 0 or self._age < 2 * REFRESH:
-            self._refresh(offsets.ratio if batch is not None else 1.0)
+        positions = reference.positions
+        if moved or not positions or self._age % REFRESH == 0 or self._age < 2 * REFRESH:
+            if scatter.begins:
+                reference.begin_block(alpha, beta)
+            ratio, deviation = offsets.ratio if batch is not None else 1.0, math.sqrt(scatter.usual / self._information)
+            positions = reference.refresh(alpha, beta, dilution, ratio, deviation, self._former)
         believed = 1.0
         if self._warmth.left:
-            believed = self._warmth.believed(succeeded, failed, self._reference, scatter.step)
+            believed = self._warmth.believed(succeeded, failed, positions, scatter.step)
         shared = offsets.ratio == 1.0 or batch is None
         if shared:
             self._recent.append((succeeded, failed))
@@ -296,10 +295,10 @@ class AcceptancePosterior:
             self._recent.append((ours_s, ours_f))
         self._absorbed += 1
         self._age += 1
-        usual_keep, shift = scatter.keep, self._shift
+        usual_keep, shift = scatter.keep, reference.shift
         surprise = variance = information = rise = fall = gain = learnt = 0.0
         s: float  # a count here, a weighted one further down
-        for j, (p, level, spread, thin, up, down, lead, for_hit, for_miss) in enumerate(self._reference):
+        for j, (p, level, spread, thin, up, down, lead, for_hit, for_miss) in enumerate(positions):
             s = succeeded[j]
             n = s + failed[j]
             if n == 0:
@@ -340,40 +339,28 @@ class AcceptancePosterior:
             if unknown:
                 offsets.learn(surprise, variance * scatter.step, information)
         usual = scatter.usual
+        return self._changed(gain * believed / usual, rise / usual, fall * believed / usual)
+
+    def _changed(self, gain: float, rise: float, fall: float) -> bool:
+        """Whether the former regime came back or a change was detected, which is then acted upon.
+
+        ``gain`` is the log likelihood ratio of a step for the present belief against the former one, ``rise`` and
+        ``fall`` those of a change of acceptance against none.
+        """
         former = self._former
-        if former is not None and former.returned(gain * believed / usual):
-            last = islice(reversed(self._recent), EXPLAINED)
-            if former.explains(last, usual):
-                self._return(former)
-                return True
-        change = self._cusum.weigh(rise / usual, fall * believed / usual)
+        if (
+            former is not None
+            and former.returned(gain)
+            and former.explains(islice(reversed(self._recent), EXPLAINED), self._scatter.usual)
+        ):
+            self._return(former)
+            return True
+        change = self._cusum.weigh(rise, fall)
         if change < 0:
             self._warmth.proved_bad()
         if change:
             self._restart()
         return change != 0
-
-    def _refresh(self, ratio: float) -> None:
-        """Compute what the next steps are held against: dear, and much the same from one step to the next."""
-        former, scatter, log = self._former, self._scatter, math.log
-        shift = math.sqrt(scatter.usual / self._information)  # log odds that make one standard deviation of a step
-        self._shift = shift = min(MOST_SHIFT, max(LEAST_SHIFT, shift))
-        factor = math.exp(shift)
-        if scatter.begins:
-            self._block_levels = [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
-        self._reference = reference = []
-        for_hit = for_miss = 0.0
-        positions = zip(self.alpha, self.beta, self._dilution, self._block_levels, strict=True)
-        for j, (a, b, dilution, before) in enumerate(positions):
-            trials = a + b
-            p = level = a / trials
-            if ratio != 1.0:
-                p = level * ratio / (1.0 - level + level * ratio)
-            q = 1.0 - p
-            if former is not None:
-                for_hit, for_miss = former.against(j, level)
-            up, down = log(q + p * factor), log(q + p / factor)
-            reference.append((p, level, p * q, dilution / trials, up, down, level - before, for_hit, for_miss))
 
     def _restart(self) -> None:
         """Start again from what was counted since the suspicion arose; few-counted positions follow the others."""
@@ -399,24 +386,12 @@ class AcceptancePosterior:
 
     def _return(self, former: FormerRegime) -> None:
         """Take up the former belief; the present one becomes the former."""
-        left = self._before(min(len(self._recent), EXPLAINED))
+        left = FormerRegime.before(self.alpha, self.beta, self._dilution, list(self._recent)[-EXPLAINED:])
         if abs(left.log_odds - former.log_odds) < APART:  # the steps between two that are much alike belong to both
             left = FormerRegime.left(self.alpha, self.beta, self._dilution)
         self.alpha, self.beta, self._dilution = list(former.alpha), list(former.beta), list(former.dilution)
         self._former = left
         self._begin_anew()
-
-    def _before(self, steps: int) -> FormerRegime:
-        """What was believed before the last ``steps`` steps: they spoke for another belief and would spoil this one."""
-        alpha, beta = list(self.alpha), list(self.beta)
-        last = list(self._recent)[len(self._recent) - steps :] if steps else []
-        for s, f in last:
-            for j in range(self.k_max):
-                n = s[j] + f[j]
-                if n and alpha[j] + beta[j] - n > 3.0:
-                    alpha[j] = max(1e-3, alpha[j] - s[j])
-                    beta[j] = max(1e-3, beta[j] - f[j])
-        return FormerRegime.left(alpha, beta, self._dilution)
 
     def _begin_anew(self) -> None:
         """What was counted so far is history to the change detector."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from adaptk.reference import Expectation
+
 COLD_AFTER = 8  # steps at K=0 after which a drafter may have lost touch with the target
 COLD_STEPS = 40  # drafted steps until its bad results count in full
 CHANCE = 1.5  # standard deviations below expectation up to which results are taken as they are
@@ -55,15 +57,14 @@ class Warmth:
         return min(1.0, (self._fresh_hits + FRESH_WEIGHT) / (self._fresh_expected + FRESH_WEIGHT))
 
     def believed(
-        self, succeeded: Sequence[int], failed: Sequence[int], reference: Sequence[Sequence[float]], scatter: float
+        self, succeeded: Sequence[int], failed: Sequence[int], positions: Sequence[Expectation], scatter: float
     ) -> float:
         """Weight of a step's results while ``left`` is above 0, in [0, 1].
 
-        ``reference`` holds per position the acceptance expected, a third entry its binomial variance and a fourth the
-        variance of the expectation over that; ``scatter`` is variance over the binomial one.
+        ``positions`` is what is expected of each, ``scatter`` the variance over the binomial one.
         """
         hits = expected = variance = 0.0
-        for s, f, (p, _, spread, thin, *_) in zip(succeeded, failed, reference, strict=True):
+        for s, f, (p, _, spread, thin, *_) in zip(succeeded, failed, positions, strict=True):
             n = s + f
             if n == 0:
                 break

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from operator import sub
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from adaptk.cells import NEVER, Cells
 from adaptk.contamination import Contamination
+from adaptk.designs import Places, View, Views
 from adaptk.grid import (
     LEVEL,
     LEVEL_SEED,
@@ -21,13 +22,12 @@ from adaptk.grid import (
     context_covariate,
     covariance,
     interpolate,
-    node,
 )
+from adaptk.mixture import mixture
 from adaptk.prior import StepTimePrior
 from adaptk.samples import Samples
 
 Array = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 FLOOR = 0.005  # misfit that no number of samples removes, log units
 RETURN_STEPS = 10_000.0  # after about as many steps a variance is back at the prior
@@ -52,29 +52,6 @@ PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is wo
 LEAST_MISFIT = 0.2  # of the prior's variance, at least, is kept however well the table fitted
 ASKED = 0.02  # drafts per request that may be missing from what was asked for
 MOST_WIDENING = 2.0  # times the prior's variance that a surprise may add to all of it
-_KEPT_DESIGNS, _KEPT_PLACES = 256, 1024
-
-
-class _View(NamedTuple):
-    """How an observation depends on the state: entries of the smooth part and their shares, and the cells."""
-
-    entries: Indices
-    h: Array
-    cells: tuple[tuple[int, int, float], ...]  # arm, cell, share
-
-
-class _Place(NamedTuple):
-    """What a batch size is to the state.
-
-    Each arm's log step time hangs on three entries of the smooth part: left node, right node, coefficient of context.
-    """
-
-    left: int  # node
-    right: float  # share of the node that follows
-    entries: Indices  # of all arms, shape (3 * arms,)
-    weights: Array  # shape (arms, 3 * arms); those of the context, its third diagonal, are set before use
-    cells: tuple[int, ...]  # of each arm
-    stair: tuple[int, ...]
 
 
 class LatencyPosterior:
@@ -123,8 +100,8 @@ class LatencyPosterior:
         self._prior_misfit, self._seen_first = 1.0, PRIOR_WEIGHT
         self._wobble = 0.0  # variance of the level to be added
         self._sound = [(NEVER, -1)] * len(self.arms)  # when and in which cell the arm was last as expected
-        self._places: dict[int, _Place] = {}
-        self._designs: dict[tuple[float, float, float], _View] = {}
+        self._places = Places(prior, self.cells)
+        self._views = Views(prior, self.cells)
 
     @property
     def noise(self) -> float:
@@ -195,13 +172,13 @@ class LatencyPosterior:
 
     def stair(self, batch: int) -> tuple[int, ...]:
         """Where a batch size stands between the edges at which step times may jump, the same for all without any."""
-        return (self._places.get(batch) or self._make_place(batch)).stair
+        return self._places[batch].stair
 
     def log_times(self, batch: int, widths: Sequence[float], context: float | None) -> list[float]:
         """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``."""
         row = self.prior.row(batch, context)
         rows = self._rows or self._make_rows()
-        place = self._places.get(batch) or self._make_place(batch)
+        place = self._places[batch]
         left, right = place.left, place.right
         covariate = self._covariate(context)
         parts = zip(row, rows[left], rows[left + 1], rows[NODES], self.cells.mean, place.cells, strict=True)
@@ -213,7 +190,7 @@ class LatencyPosterior:
 
     def covariance(self, batch: int, widths: Sequence[float], context: float | None = None) -> Array:
         """Covariance of ``log_times``, shape ``(arms, arms)``."""
-        place = self._places.get(batch) or self._make_place(batch)
+        place = self._places[batch]
         n = len(self.arms)
         place.weights.reshape(-1)[2 * n :: 3 * n + 1] = self._covariate(context)
         block = self._cov.take(place.entries, axis=0).take(place.entries, axis=1)
@@ -258,20 +235,6 @@ class LatencyPosterior:
         for name in _STATE:
             setattr(self, name, data[name])
 
-    def _make_place(self, batch: int) -> _Place:
-        if len(self._places) >= _KEPT_PLACES:
-            self._places.clear()
-        n = len(self.arms)
-        left, right = node(math.log(batch))
-        entries = np.array([*range(left * n, (left + 2) * n), *range(NODES * n, (NODES + 1) * n)])
-        weights = np.zeros((n, 3 * n))
-        diagonals = weights.reshape(-1)
-        diagonals[:: 3 * n + 1], diagonals[n :: 3 * n + 1] = 1.0 - right, right
-        cells = tuple(self.cells.at(i, batch) for i in range(n))
-        stair = (*cells, self.prior.stair(batch))
-        place = self._places[batch] = _Place(left, right, entries, weights, cells, stair)
-        return place
-
     def _add_cells(self, total: Array, places: Sequence[int]) -> None:
         """Add the cells' variances, and scale what was little seen by what the prior's spread proved worth so far."""
         known = KNOWN * self.noise**2
@@ -301,7 +264,7 @@ class LatencyPosterior:
     def _flush(self, group: Samples) -> bool:
         if not group.values:
             return False
-        view = self._view(group)
+        view = self._views.of(group)
         gain, spread = self._project(view)
         expected = self._expected(view)
         y, n = group.quickest(TOGETHER * self.noise)
@@ -335,40 +298,19 @@ class LatencyPosterior:
         group.clear()
         return changed
 
-    def _view(self, group: Samples) -> _View:
-        """What of the state a group saw."""
-        place = group.log_batch, group.width, group.covariate
-        view = self._designs.get(place)
-        if view is None:
-            if len(self._designs) >= _KEPT_DESIGNS:
-                self._designs.clear()
-            view = self._designs[place] = self._make_view(group)
-        return view
-
-    def _make_view(self, group: Samples) -> _View:
-        n = len(self.arms)
-        left, right = node(group.log_batch)
-        low, share = between(self.arms, group.width)
-        seen = [(low, 1.0 - share)] + ([(low + 1, share)] if share > 0.0 else [])
-        index = [row * n + arm for arm, _ in seen for row in (left, left + 1, NODES)]
-        shares = [a * b for _, a in seen for b in (1.0 - right, right, group.covariate)]
-        batch = math.exp(group.log_batch)
-        cells = tuple((arm, group.cell if arm == group.arm else self.cells.at(arm, batch), a) for arm, a in seen)
-        return _View(np.array(index), np.array(shares), cells)
-
-    def _expected(self, view: _View) -> float:
+    def _expected(self, view: View) -> float:
         means = self.cells.mean
         smooth = float(view.h.dot(self._mean.take(view.entries)))
         return smooth + sum([share * means[arm][at] for arm, at, share in view.cells])
 
-    def _project(self, view: _View) -> tuple[Array, float]:
+    def _project(self, view: View) -> tuple[Array, float]:
         """The smooth part's gain without the division by the variance, and the variance of what is expected."""
         gain = view.h.dot(self._cov.take(view.entries, axis=0))
         cells = sum([share * share * self.cells.variance(arm, at) for arm, at, share in view.cells])
         return gain, float(gain.take(view.entries).dot(view.h)) + cells
 
     def _held_back(
-        self, group: Samples, y: float, n: int, view: _View, deviation: float, noise: float, known: bool
+        self, group: Samples, y: float, n: int, view: View, deviation: float, noise: float, known: bool
     ) -> bool:
         """Collect slow samples until enough agree; whether that was believed as a change."""
         slow = self._slow
@@ -393,7 +335,7 @@ class LatencyPosterior:
         fewest, rare = (AGREE, 1e-5) if known else (AGREE_NEW, ALL_SLOW)
         return max(fewest, math.ceil(math.log(rare) / math.log(share)))
 
-    def _surprised(self, group: Samples, view: _View, deviation: float, noise: float) -> bool:
+    def _surprised(self, group: Samples, view: View, deviation: float, noise: float) -> bool:
         """Widen what may have changed until the deviation is within two standard deviations, then book it."""
         _, spread = self._project(view)
         missing = deviation * deviation / 4.0 - spread - noise
@@ -421,25 +363,17 @@ class LatencyPosterior:
         return lasting
 
     def _book_mixture(
-        self, view: _View, gain: Array, spread: float, deviation: float, noise: float, all_slow: float
+        self, view: View, gain: Array, spread: float, deviation: float, noise: float, all_slow: float
     ) -> None:
         """Book a group that with probability ``all_slow`` holds no sound step, as one Gaussian of the same moments."""
         sound = spread + noise
         if all_slow < 1e-4:
             self._book(view, gain, spread, deviation / sound, 1.0 / sound)
             return
-        slowed = sound + self.contamination.excess_variance
-        rest = deviation - self.contamination.excess
-        # Densities of the two explanations, without the constant that they share.
-        for_sound = (1.0 - all_slow) * math.exp(-0.5 * deviation * deviation / sound) / math.sqrt(sound)
-        for_slowed = all_slow * math.exp(-0.5 * rest * rest / slowed) / math.sqrt(slowed)
-        weight = for_slowed / (for_sound + for_slowed) if for_sound + for_slowed > 0.0 else 0.5
-        shifts = deviation / sound, rest / slowed
-        shift = (1.0 - weight) * shifts[0] + weight * shifts[1]
-        between_them = weight * (1.0 - weight) * (shifts[0] - shifts[1]) ** 2
-        self._book(view, gain, spread, shift, (1.0 - weight) / sound + weight / slowed - between_them)
+        slow = self.contamination
+        self._book(view, gain, spread, *mixture(deviation, sound, all_slow, slow.excess, slow.excess_variance))
 
-    def _book(self, view: _View, gain: Array, spread: float, shift: float, narrowing: float) -> None:
+    def _book(self, view: View, gain: Array, spread: float, shift: float, narrowing: float) -> None:
         """Move the mean by ``shift`` and take ``narrowing`` off the covariance, both along the gain."""
         self.moved += spread * shift
         self._set_mean(self._mean + gain * shift)

@@ -81,6 +81,24 @@ class FormerRegime:
         )
 
     @classmethod
+    def before(
+        cls,
+        alpha: Sequence[float],
+        beta: Sequence[float],
+        dilution: Sequence[float],
+        steps: Iterable[tuple[Sequence[float], Sequence[float]]],
+    ) -> FormerRegime:
+        """What was believed before the last ``steps``: they spoke for another belief and would spoil this one."""
+        alpha, beta = list(alpha), list(beta)
+        for s, f in steps:
+            for j in range(len(alpha)):
+                n = s[j] + f[j]
+                if n and alpha[j] + beta[j] - n > 3.0:
+                    alpha[j] = max(1e-3, alpha[j] - s[j])
+                    beta[j] = max(1e-3, beta[j] - f[j])
+        return cls.left(alpha, beta, dilution)
+
+    @classmethod
     def restored(cls, data: Sequence[Any]) -> FormerRegime:
         """The regime of a ``snapshot``."""
         return cls(*data)

@@ -87,7 +87,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 # Emptied when full, at so many entries at most; an entry may hold a few numbers itself.
-CACHES, FULL = {"_plan", "_rows", "_index", "_designs", "_places"}, 4096
+CACHES, FULL = {"_plan", "_rows", "_index", "_views", "_places"}, 4096
 
 
 class HighWater:

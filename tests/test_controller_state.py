@@ -27,7 +27,7 @@ CHEAP = GoodputTable.from_rows(ROWS, acceptance=[0.95])
 
 # What only saves work, or is read in the very call that writes it.
 PASSING = (
-    *("StepTimePrior._rows", "Cells._index", "LatencyPosterior._designs", "LatencyPosterior._places"),
+    *("StepTimePrior._rows", "Cells._index", "LatencyPosterior._views", "LatencyPosterior._places"),
     *("LatencyPosterior._rows", "LatencyPosterior._scratch", "Cusum.run", "Planner._refused"),
 )
 ARGUMENTS = ("Controller.table", "Controller.settings", "StepTimePrior.table")

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from adaptk import designs
 from adaptk import latency as module
 from adaptk.cells import CELL, CELLS, NEVER, cell
 from adaptk.grid import LEVEL_SEED, NODES, between, covariance, node
@@ -844,10 +845,10 @@ class TestContinuity:
         small, large = fresh(), fresh()
         for batch in range(1, 60):
             feed(large, 2, batch, [1.1] * 3)
-        monkeypatch.setattr(module, "_KEPT_DESIGNS", 4)
-        monkeypatch.setattr(module, "_KEPT_PLACES", 4)
+        monkeypatch.setattr(designs, "_KEPT_VIEWS", 4)
+        monkeypatch.setattr(designs, "_KEPT_PLACES", 4)
         for batch in range(1, 60):
             feed(small, 2, batch, [1.1] * 3)
             assert small.stair(batch) == large.stair(batch)
-            assert max(len(small._designs), len(small._places)) <= 4
+            assert max(len(small._views), len(small._places)) <= 4
         assert small.snapshot() == large.snapshot()

@@ -10,8 +10,8 @@ import pytest
 from scipy import integrate, special, stats
 
 from adaptk.acceptance import AcceptancePosterior
-from adaptk.belief import arm_beliefs
-from adaptk.latency import LatencyPosterior
+from adaptk.belief import CALIBRATED, arm_beliefs
+from adaptk.latency import KNOWN, LatencyPosterior
 from adaptk.prior import StepTimePrior
 from adaptk.table import GoodputTable
 from adaptk.thompson import Outlook, goodput_draws, winners
@@ -145,7 +145,10 @@ def test_the_intervals_of_a_belief_are_the_quantiles_of_the_posterior() -> None:
     assert belief.al == pytest.approx(1.6, rel=2e-3)
     for value, p in ((belief.al_low, 0.05), (belief.al_high, 0.95)):
         assert abs(stats.beta.cdf(value - 1.0, 12.0, 8.0) - p) <= 0.028
-    sd = math.sqrt(latency.covariance(64, [0.0, 1.0])[1, 1])
+    variance = latency.covariance(64, [0.0, 1.0])[1, 1]
+    # Nothing was seen yet, so that next to nothing of it is taken off (CALIBRATED).
+    sd = math.sqrt(variance) * (1.0 - (1.0 - CALIBRATED) / (1.0 + variance / (KNOWN * latency.noise**2)))
+    assert sd == pytest.approx(math.sqrt(variance), rel=5e-3)
     assert belief.itl_ms == pytest.approx(12.0)
     assert belief.itl_low == pytest.approx(float(stats.lognorm.ppf(0.05, sd, scale=12.0)), rel=1e-4)
     assert belief.itl_high == pytest.approx(float(stats.lognorm.ppf(0.95, sd, scale=12.0)), rel=1e-4)
