@@ -73,7 +73,8 @@ def rows(turns: Sequence[Turn]) -> list[Row]:
     limit = limits(turns)
     made = []
     for turn in turns:
-        kept = [step for step in turn.run.steps if step.ms <= limit[turn.phase]]
+        # A turn that was slow from end to end was not stalled, whatever slowed it.
+        kept = [step for step in turn.run.steps if step.ms <= limit[turn.phase]] or turn.run.steps
         seconds = sum(step.ms for step in kept) / 1e3
         tokens = sum(step.tokens for step in kept)
         made.append(

@@ -48,6 +48,14 @@ def test_steps_beyond_the_limit_lose_their_time_and_their_tokens() -> None:
     assert row.dropped == 0
 
 
+def test_a_turn_that_was_slow_from_end_to_end_counts_as_it_was() -> None:
+    """Its steps are all beyond five times the median, which the other policy's many steps set; it has no others."""
+    quick, slow = measure.rows([_turn("k0", "copy", 0, [(10.0, 1)] * 5), _turn("none", "copy", 0, [(100.0, 1)] * 2)])
+    assert (quick.steps, quick.dropped) == (5, 0)
+    assert (slow.steps, slow.dropped, slow.tokens) == (2, 0, 2)
+    assert slow.tokens_per_s == pytest.approx(10.0)
+
+
 def test_overall_is_a_ratio_of_sums_and_needs_every_phase() -> None:
     """100 tokens in 1 s and 100 in 3 s are 50 a second, not the mean of 100 and 33."""
     parts = [_row("k0", "a", 0, 100, 1.0, 2), _row("k0", "b", 0, 100, 3.0, 1), _row("k0", "a", 1, 100, 1.0)]

@@ -105,7 +105,7 @@ def test_rows_come_back_from_files_as_they_were(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"one\.json: has adaptk in A with seed 0, which another file or row has too"):
         read_rows([one, one])
     one.write_text("[]")
-    with pytest.raises(ValueError, match=r"one\.json: holds no rows of this version"):
+    with pytest.raises(ValueError, match=r"one\.json: holds no rows of version 2"):
         read_rows([one])
     with pytest.raises(ValueError, match=r"none\.json: cannot be read"):
         read_rows([tmp_path / "none.json"])

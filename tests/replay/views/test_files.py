@@ -23,7 +23,7 @@ def test_rows_are_plain_json(tmp_path: Path) -> None:
     write_json(out, rows, ["adaptk", "replay"], 3, True, ["said"], 13.9)
     document = json.loads(out.read_text(), parse_constant=lambda name: pytest.fail(name))
     assert {name: value for name, value in document.items() if name != "rows"} == {
-        "schema_version": 1,
+        "schema_version": 2,
         "kind": "adaptk-replay",
         "adaptk": __version__,
         "command": ["adaptk", "replay"],
