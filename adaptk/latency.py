@@ -117,12 +117,9 @@ class LatencyPosterior:
         expected = row[arm] if width == self.arms[arm] else interpolate(row, *between(self.arms, width))
         y = math.log(elapsed_ms) - expected
         log_batch = math.log(batch)
-        if context is not None:
-            if self._reference is None:
-                self._reference = context
-            covariate = context_covariate(context, self._reference)
-        else:
-            covariate = 0.0
+        if self._reference is None:
+            self._reference = context
+        covariate = self._covariate(context)
         self.cells.now += 1
         # A step for which the drafter had nothing costs what K=0 costs; it must not stand beside drafting ones.
         dry = width == 0.0 and arm > 0
@@ -151,9 +148,7 @@ class LatencyPosterior:
     def flush(self) -> bool:
         """Book the samples at hand, if there are any; whether a change was detected."""
         changed = self._flush(self._dry)
-        for group in self._groups.values():
-            changed = self._flush(group) or changed
-        return changed
+        return self._flush_groups() or changed
 
     def tick(self, steps: int) -> None:
         """Let ``steps`` steps of drift widen what is believed; the level by what lately was not explained, too."""
@@ -162,13 +157,17 @@ class LatencyPosterior:
             change *= 1.0 - math.exp(-self._pace * steps / RETURN_STEPS)
             self._cov += change
             if self._wobble > 0.0:
-                nodes = NODES * len(self.arms)
-                self._cov[:nodes, :nodes] += self._wobble
+                self._widen_level(self._wobble)
                 self._wobble = 0.0
 
     def widen(self, share: float = 1.0) -> None:
         """Add ``share`` of the prior's uncertainty."""
         self._cov += share * self._drifting
+
+    def _widen_level(self, variance: float) -> None:
+        """Add uncertainty that all arms and batch sizes have in common."""
+        nodes = NODES * len(self.arms)
+        self._cov[:nodes, :nodes] += variance
 
     def stair(self, batch: int) -> tuple[int, ...]:
         """Where a batch size stands between the edges at which step times may jump, the same for all without any."""
@@ -254,11 +253,15 @@ class LatencyPosterior:
 
     def _leave(self, arm: int) -> bool:
         """Another arm is played now: book the samples of the one before; whether a change was detected."""
+        changed = self._flush_groups()
+        self._groups.clear()
+        self._grouped = arm
+        return changed
+
+    def _flush_groups(self) -> bool:
         changed = False
         for group in self._groups.values():
             changed = self._flush(group) or changed
-        self._groups.clear()
-        self._grouped = arm
         return changed
 
     def _flush(self, group: Samples) -> bool:
@@ -351,8 +354,7 @@ class LatencyPosterior:
             # As far as the table's own uncertainty goes any part of it may be the cause; beyond that it is the engine.
             share = max(0.0, min(MOST_WIDENING, missing / room))
             self.widen(share)
-            nodes = NODES * len(self.arms)
-            self._cov[:nodes, :nodes] += max(0.0, missing - share * room)
+            self._widen_level(max(0.0, missing - share * room))
             lasting = abs(deviation) > LASTING
         gain, spread = self._project(view)
         self._book(view, gain, spread, deviation / (spread + noise), 1.0 / (spread + noise))

@@ -60,14 +60,9 @@ class PrefillCost:
 
     def compare(self, prefill_tokens: int, elapsed_ms: float, believed_ms: float) -> None:
         """Learn, a little, from what a step took beyond the believed time of its decoding requests alone."""
-        cost = max(0.0, (elapsed_ms - believed_ms) / prefill_tokens)
+        cost = self._clipped(max(0.0, (elapsed_ms - believed_ms) / prefill_tokens))
         self._known = True
-        weight = ALIKE_WEIGHT * prefill_tokens * prefill_tokens
-        keep = 1.0 - ALIKE_WEIGHT * (1.0 - MEMORY)
-        self._product = keep * self._product + weight * min(
-            cost, self.ms_per_token + CLIP * max(self.ms_per_token, LEAST)
-        )
-        self._tokens_squared = keep * self._tokens_squared + weight
+        self._book(cost, prefill_tokens, ALIKE_WEIGHT)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""
@@ -96,15 +91,25 @@ class PrefillCost:
             return
         cost = (elapsed_ms - last[3]) / more
         if self._known:
-            believed = self.ms_per_token
-            most = CLIP * max(believed, LEAST)
-            cost = min(max(cost, believed - most), believed + most)
+            cost = self._clipped(cost)
         elif cost <= 0.0:
             return
         else:
             self._known, self._product, self._tokens_squared = True, 0.0, 0.0
-        self._product = MEMORY * self._product + cost * more * more
-        self._tokens_squared = MEMORY * self._tokens_squared + more * more
+        self._book(cost, more, 1.0)
+
+    def _clipped(self, cost: float) -> float:
+        """The cost, as far as it differs from the believed one by no more than ``CLIP`` allows."""
+        believed = self.ms_per_token
+        most = CLIP * max(believed, LEAST)
+        return min(max(cost, believed - most), believed + most)
+
+    def _book(self, cost: float, tokens: int, weight: float) -> None:
+        """Least squares through the origin, fading: ``weight`` is relative to one pair of steps."""
+        keep = 1.0 - weight * (1.0 - MEMORY)
+        squared = weight * tokens * tokens
+        self._product = keep * self._product + squared * cost
+        self._tokens_squared = keep * self._tokens_squared + squared
 
 
 def _marginal_cost(prior: StepTimePrior) -> float:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from adaptk import Decision
-from adaptk.replay.casechecks import PUBLISHED, drafter, public_surface, public_table
+from adaptk.replay.casechecks import PUBLISHED, drafter, public_table
+from adaptk.replay.costs.p32374 import public_surface
 from adaptk.replay.drafter import Drafter
 from adaptk.replay.measures import best_rate, efficiency
 from adaptk.replay.policies.base import Policy

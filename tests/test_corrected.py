@@ -11,7 +11,8 @@ from adaptk.corrected import corrected_table
 from adaptk.grid import NODES
 from adaptk.latency import LatencyPosterior
 from adaptk.prior import StepTimePrior
-from adaptk.replay.casechecks import public_surface, public_table
+from adaptk.replay.casechecks import public_table
+from adaptk.replay.costs.p32374 import public_surface
 from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.scenarios import script
 from adaptk.replay.simulator import World, simulate

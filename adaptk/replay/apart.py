@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from adaptk.replay.arrivals import Lognormal, closed_loop, open_loop, poisson
-from adaptk.replay.costs.p32374 import ACCEPTANCE
+from adaptk.replay.costs.p32374 import ACCEPTANCE, public_surface
 from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.longworlds import (
     ARMS,
@@ -19,7 +19,6 @@ from adaptk.replay.longworlds import (
     Load,
     dense,
     long_world,
-    public,
     scripted,
     wave,
     wave_sizes,
@@ -43,7 +42,7 @@ def _no_tables() -> list[Scenario]:
             "steep-first-draft",
             "no table, the first draft costs fourfold; batch 2 to 64",
             wave(2, 64, 3000),
-            public().steep_first(4.0),
+            public_surface().steep_first(4.0),
             known=known,
         ),
     ]
@@ -51,7 +50,7 @@ def _no_tables() -> list[Scenario]:
 
 def _mixed() -> list[Scenario]:
     """Prompts in many steps, while drafts cost more than the table says."""
-    known = {"table": public().to_table(ARMS, ACCEPTANCE), "group": "apart"}
+    known = {"table": public_surface().to_table(ARMS, ACCEPTANCE), "group": "apart"}
 
     def joining(sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> Script:
         joins, chunk = rng.random(STEPS) < np.asarray(shares), rng.integers(64, 1024, STEPS)
@@ -71,7 +70,7 @@ def _mixed() -> list[Scenario]:
                 f"mixed-{percent}",
                 f"{percent} % of the steps carry prompts; drafts cost 3x the table",
                 alike(percent / 100.0),
-                public().stretched(3.0),
+                public_surface().stretched(3.0),
                 known=known,
             )
             for percent in (100, 70)
@@ -80,7 +79,7 @@ def _mixed() -> list[Scenario]:
             "mixed-follows-k",
             "prompts join where K is high; drafts cost 2x the table",
             follows,
-            public().stretched(2.0),
+            public_surface().stretched(2.0),
             known=known,
         ),
     ]
@@ -157,7 +156,9 @@ def _lasting() -> list[Scenario]:
                 made = closed_loop(requests, prompt, output, rng, kind)
             else:
                 made = open_loop(poisson(requests, per_s, rng), prompt, output, rng, kind)
-            return World(public(), drafter, made, 60_000, Engine(32 if per_s is None else 128), USUAL, seed=seed)
+            return World(
+                public_surface(), drafter, made, 60_000, Engine(32 if per_s is None else 128), USUAL, seed=seed
+            )
 
         return world
 
@@ -166,7 +167,7 @@ def _lasting() -> list[Scenario]:
             "lasting-closed",
             "requests differ in acceptance for life, 0.2 to 0.95; batch 32",
             load(2800, None),
-            public(),
+            public_surface(),
             [mean],
             group="apart",
         ),
@@ -174,9 +175,9 @@ def _lasting() -> list[Scenario]:
             "lasting-open",
             "the same by the clock, the table expects 0.3; batch about 24 to 56",
             load(3200, 22.0),
-            public(),
+            public_surface(),
             [mean],
-            table=public().to_table(ARMS, [LASTING[2]]),
+            table=public_surface().to_table(ARMS, [LASTING[2]]),
             group="apart",
         ),
     ]

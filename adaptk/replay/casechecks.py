@@ -6,12 +6,11 @@ Checks on beliefs hold for policies that have no ``controller`` to ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from adaptk.controller import Controller
 from adaptk.replay import measures
-from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS, p32374_surface
+from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS, public_surface
 from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.measures import Judged
 from adaptk.replay.scenarios import Check, Scenario
@@ -19,12 +18,6 @@ from adaptk.replay.simulator import World
 from adaptk.replay.surface import CostSurface
 from adaptk.replay.workload import Script
 from adaptk.table import GoodputTable
-
-
-@cache
-def public_surface() -> CostSurface:
-    """The public profile's step times, built once; a function of this module, so that other processes find it."""
-    return p32374_surface()
 
 
 def public_table(acceptance: Sequence[float] = ACCEPTANCE, ks: Sequence[int] = KS) -> GoodputTable:

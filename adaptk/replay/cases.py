@@ -21,11 +21,10 @@ from adaptk.replay.casechecks import (
     mostly,
     near_fixed,
     near_oracle,
-    public_surface,
     reaches,
     time_believed,
 )
-from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS
+from adaptk.replay.costs.p32374 import ACCEPTANCE, BATCHES, KS, public_surface
 from adaptk.replay.draftcases import draft_cases
 from adaptk.replay.measures import Judged
 from adaptk.replay.noise import Compilation

@@ -15,11 +15,10 @@ from adaptk.replay.casechecks import (
     mostly,
     near_fixed,
     near_oracle,
-    public_surface,
     public_table,
     reaches,
 )
-from adaptk.replay.costs.p32374 import KS
+from adaptk.replay.costs.p32374 import KS, public_surface
 from adaptk.replay.scenarios import Check, Scenario, script
 from adaptk.replay.simulator import Engine
 from adaptk.replay.surface import CostSurface

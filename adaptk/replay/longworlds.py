@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from adaptk.replay.costs.p32374 import ACCEPTANCE, p32374_surface
+from adaptk.replay.costs.p32374 import ACCEPTANCE, public_surface
 from adaptk.replay.drafter import Drafter, profiles
 from adaptk.replay.noise import Noise
 from adaptk.replay.scenarios import Check, Scenario, script
@@ -27,12 +26,6 @@ CLOSE = Check("0.985 of the oracle", lambda judged: judged.of_oracle() >= 0.985)
 NEAR = Check("0.97 of the oracle", lambda judged: judged.of_oracle() >= 0.97)
 SAFE = Check("0.99 of the static table", lambda judged: judged.of_table() >= 0.99)
 SAFE_K0 = Check("0.99 of in-engine K=0", lambda judged: judged.of_fixed(0) >= 0.99)
-
-
-@cache
-def public() -> CostSurface:
-    """The profile of vLLM pull request 32374, on which most of the worlds run, built once."""
-    return p32374_surface()
 
 
 Load = Callable[[np.random.Generator], Script]
@@ -69,7 +62,7 @@ def dense(
     ``drafter`` may be given by its acceptance alone; ``acceptance`` is what is known of it. ``known`` is of
     ``Scenario``, ``more`` of ``World``.
     """
-    surface = public() if truth is None else truth
+    surface = public_surface() if truth is None else truth
     if isinstance(drafter, Drafter):
         text, told = drafter, ACCEPTANCE if acceptance is None else acceptance
     else:

@@ -13,7 +13,7 @@ import numpy as np
 from adaptk.replay.apart import APART
 from adaptk.replay.arrivals import Fixed, Lognormal, Pareto, bad_tenant, bursts, closed_loop, open_loop, rollouts
 from adaptk.replay.costs.calibrated import DENSE_ARMS, MOE_ARMS
-from adaptk.replay.costs.p32374 import ACCEPTANCE
+from adaptk.replay.costs.p32374 import ACCEPTANCE, public_surface
 from adaptk.replay.drafter import EAGLE3, Drafter, profiles
 from adaptk.replay.longworlds import (
     ARMS,
@@ -27,7 +27,6 @@ from adaptk.replay.longworlds import (
     Load,
     dense,
     long_world,
-    public,
     scripted,
     wave,
 )
@@ -101,13 +100,13 @@ def _steady(batch: int) -> Load:
 
 
 def _wrong_tables() -> list[Scenario]:
-    cheap = {"table": public().to_table(ARMS, ACCEPTANCE)}
+    cheap = {"table": public_surface().to_table(ARMS, ACCEPTANCE)}
     return [
         dense(
             "table-x1.5",
             "drafts cost 1.5 times what the table says; batch 2 to 256",
             wave(2, 256, 3000),
-            public().stretched(1.5),
+            public_surface().stretched(1.5),
             known=cheap,
         ),
         dense(
@@ -115,20 +114,20 @@ def _wrong_tables() -> list[Scenario]:
             "the table is of a far better drafter; batch 2 to 256",
             wave(2, 256, 3000),
             drafter=[0.35, 0.3, 0.25],
-            known={"table": public().to_table(ARMS, EAGLE3[:5])},
+            known={"table": public_surface().to_table(ARMS, EAGLE3[:5])},
         ),
         dense(
             "table-half",
             "drafts cost twice what the table says: K=0 is best, it says 1",
             wave(104, 160, 3000),
-            public().stretched(2.0),
+            public_surface().stretched(2.0),
             known=cheap,
         ),
         dense(
             "table-double",
             "drafts cost half of what the table says: K=3 is best, it says 0",
             wave(180, 240, 3000),
-            public().stretched(0.5),
+            public_surface().stretched(0.5),
             known=cheap,
         ),
     ]
@@ -138,7 +137,7 @@ def _costs() -> list[Scenario]:
     large = preset("h200-70b")
     steps, ends = (0, 3000, 6000, 9000, 12_000), (1.0, 2.2, 0.8, 1.6, 1.0)
     contended = Drift(steps, (1.0, 1.2, 1.0, 1.3, 1.0), ends, linear=True)
-    cliff = public().padded([size for size in CAPTURE_SIZES if size <= 256], eager=1.6)
+    cliff = public_surface().padded([size for size in CAPTURE_SIZES if size <= 256], eager=1.6)
     grows = script(
         STEPS, lambda s: 96, context=lambda s: SHORT_CONTEXT + 24_000.0 * abs(2.0 * ((s / 6000.0) % 1.0) - 1.0)
     )
@@ -151,7 +150,7 @@ def _costs() -> list[Scenario]:
             "padded graphs, a cliff at 256 tokens, neither in the table",
             wave(24, 256, 3000),
             cliff,
-            known={"table": public().to_table(ARMS, ACCEPTANCE)},
+            known={"table": public_surface().to_table(ARMS, ACCEPTANCE)},
         ),
         long_world(
             "context-growth",
@@ -167,7 +166,7 @@ def _costs() -> list[Scenario]:
 def _staircases() -> list[Scenario]:
     """Few captured sizes, none of them a power of two beyond 16: steps of up to 24 % between neighbouring batches."""
     sizes = (1, 2, 4, 8, 16, 24, 40, 56, 80, 104, 144, 184, 248, 312, 392, 512)
-    stairs = public().padded(sizes)
+    stairs = public_surface().padded(sizes)
     grid = stairs.itl_grid()
     # Rows where each K's stairs end; beyond the largest graph, every second batch.
     ends = {k: sorted({*(size // (k + 1) for size in sizes), *range(512 // (k + 1), 257, 2)} - {0}) for k in ARMS}
@@ -232,10 +231,14 @@ def _tenants() -> Scenario:
         for share, start, stop in ((0.9, 600, 1200), (0.5, 1500, 1900), (1.0, 2400, 2900)):
             kind = bad_tenant(kind, np.arange(TENANT_REQUESTS), share, 1, rng, start, stop)
         load = closed_loop(TENANT_REQUESTS, Lognormal(200.0, 0.8, 2000), Lognormal(240.0, 0.7, 1500), rng, kind)
-        return World(public(), drafter, load, 60_000, Engine(48, 4096), USUAL, seed=seed)
+        return World(public_surface(), drafter, load, 60_000, Engine(48, 4096), USUAL, seed=seed)
 
     return long_world(
-        "tenants", "a tenant with text unknown to the drafter comes and goes; batch 48", world, public(), EAGLE3[:5]
+        "tenants",
+        "a tenant with text unknown to the drafter comes and goes; batch 48",
+        world,
+        public_surface(),
+        EAGLE3[:5],
     )
 
 
