@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from adaptk.offsets import BatchOffsets
 from adaptk.reference import Reference
 from adaptk.regime import FormerRegime
 from adaptk.scatter import Scatter
-from adaptk.supply import Stops, Supply
-from adaptk.table import DEFAULT_ACCEPTANCE
+from adaptk.supply import Stops, Supply, given_before
+from adaptk.tabledrafts import DEFAULT_ACCEPTANCE
 
 Array = npt.NDArray[np.float64]
 
@@ -58,17 +59,29 @@ class AcceptancePosterior:
     k_max
         Draft positions that exist, ``>= 0``.
     prior
-        Conditional acceptance per position, each in [0, 1]; the last value is held for further positions. ``None``:
-        unknown.
+        Conditional acceptance per position, each in [0, 1], a missing draft counting as not accepted; the last value
+        is held for further positions. ``None``: unknown.
+    supply
+        Share of steps in which the drafter returned a draft at the position, of those that asked for so many, never
+        rising, the last value held. ``None``: all of them.
+    trusted
+        Whether the prior is of this engine; another one's is as good as a guess.
     """
 
-    def __init__(self, k_max: int, prior: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        k_max: int,
+        prior: Sequence[float] | None = None,
+        supply: Sequence[float] | None = None,
+        *,
+        trusted: bool = True,
+    ) -> None:
         self.k_max = k_max
-        seed, weight = (prior, SEED_WEIGHT) if prior else ([DEFAULT_ACCEPTANCE], UNKNOWN_WEIGHT)
-        means = [min(0.99, max(0.01, seed[min(j, len(seed) - 1)])) for j in range(k_max)]
+        weight = SEED_WEIGHT if prior and trusted else UNKNOWN_WEIGHT
+        means = _of_drafts(prior, supply, k_max)
         self.alpha = [m * weight for m in means]
         self.beta = [(1.0 - m) * weight for m in means]
-        self.supply = Supply(k_max)
+        self.supply = Supply(k_max, supply)
         self.stops = Stops()
         self.alarms = 0
         self.offsets = BatchOffsets()
@@ -135,10 +148,15 @@ class AcceptancePosterior:
         """Expected drafts per request that each arm really gets verified, shape ``(arms,)``."""
         return _widths(self.supply.means(), arms)
 
-    def long_run(self, arms: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Acceptance per position, shape ``(k_max,)``, and ``widths``, with the drafter's supply of the long run."""
+    def long_run(self, arms: Sequence[int]) -> tuple[list[float], list[float], list[float] | None]:
+        """What a table holds: acceptance per position, shape ``(k_max,)``, ``widths`` and supply, of the long run.
+
+        The supply is the share of steps with a draft at each position, of those that asked for it; ``None`` where no
+        draft was ever missing.
+        """
         steady = self.supply.steady
-        return self._accepted(steady), _widths(steady, arms)
+        supply = None if min(steady, default=1.0) == 1.0 else list(accumulate(steady, mul))
+        return self._accepted(steady), _widths(steady, arms), supply
 
     def draws(
         self,
@@ -427,6 +445,13 @@ class AcceptancePosterior:
             if abs(shift) > MOVED:
                 left = min(left, MOVED_TRIALS)  # what was counted before the others moved says less about now
         self.alpha[j], self.beta[j] = max(mean * left, 1e-3), max((1.0 - mean) * left, 1e-3)
+
+
+def _of_drafts(prior: Sequence[float] | None, supply: Sequence[float] | None, k_max: int) -> list[float]:
+    """First guess of the acceptance of drafts that are there, bounded away from 0 and 1, shape ``(k_max,)``."""
+    seed, given = prior or [DEFAULT_ACCEPTANCE], given_before(supply if prior else None, k_max)
+    means = [DEFAULT_ACCEPTANCE if p == 0.0 else seed[min(j, len(seed) - 1)] / p for j, p in enumerate(given)]
+    return [min(0.99, max(0.01, mean)) for mean in means]
 
 
 def _widths(supply: Sequence[float], arms: Sequence[int]) -> list[float]:

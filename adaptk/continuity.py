@@ -32,7 +32,7 @@ COUNTERS = (
     *("steps", "switches", "explored", "acceptance_alarms", "time_alarms", "times_refused"),
     *("drafter_dead", "weights_changed", "timing_untrusted"),
 )
-_HEADER = ("schema_version", "identity", "arms", "capture_sizes", "table", "settings", "digest")
+_HEADER = ("schema_version", "identity", "arms", "capture_sizes", "table", "trusted", "settings", "digest")
 _LIMITS = ("min_k", "max_itl_ms", "budget")
 _PARTS = ("acceptance", "latency", "prefill", "planner", "load")
 _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead", "_explored", "_unsettled")
@@ -53,6 +53,8 @@ def taken(controller: Controller) -> dict[str, Any]:
         "counters": dict(controller.counters),
         **{name: getattr(controller, name) for name in _STATE},
     }
+    if not controller.trusted:
+        data["trusted"] = False  # a snapshot without it is of a table that is believed, as all were once
     return seal(data)
 
 
@@ -88,8 +90,11 @@ def restored(
         arms, limits = _arms(snapshot, settings), Settings(**{name: snapshot["settings"][name] for name in _LIMITS})
         sizes = snapshot.get("capture_sizes", ())  # an older version knew of none
         identity = now if as_prior else then | now
-        controller = cls(table, arms, settings or limits, capture_sizes=sizes, identity=identity)
+        trusted = snapshot.get("trusted", True) is not False or not same_table
+        controller = cls(table, arms, settings or limits, capture_sizes=sizes, identity=identity, trusted=trusted)
         fresh = taken(controller)
+        if snapshot.get("trusted") is False:
+            fresh["trusted"] = False  # also where another table, which is trusted, takes the place of that one
         data = _checked(fresh, snapshot, version)
         if as_prior:
             _take_as_prior(controller, data, same_table)

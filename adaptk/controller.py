@@ -42,6 +42,9 @@ class Controller:
     ----------
     table
         Offline goodput table, or ``None``; then it starts at the cheapest arm and climbs.
+    trusted
+        Whether the table is of this engine. One that is not, being of another model, device or version, is a weak
+        prior: of it the shape alone is believed, and widely; it starts at the cheapest arm and climbs.
     arms
         Numbers of drafts that may be chosen; beats ``settings.arms``. Default: (0, 1, 3, 7) cut at ``k_max``, ``k_max``
         itself, and what a table made from a schedule prescribes.
@@ -79,22 +82,25 @@ class Controller:
         k_max: int | None = None,
         capture_sizes: Sequence[int] = (),
         identity: Identity | None = None,
+        trusted: bool = True,
     ) -> None:
         if table is not None and not isinstance(table, GoodputTable):
             raise TypeError(f"table is {table!r}: use GoodputTable.load(path), .from_rows(...) or .from_schedule(...)")
         self.table = table
+        self.trusted = trusted or table is None
         self.settings = settings = settings or Settings()
         self.identity = read_identity(identity)
         self.arms = resolve_arms(table, arms if arms is not None else settings.arms, k_max)
         if settings.min_k > self.arms[-1]:
             raise ValueError(f"min_k is {settings.min_k}: no arm of {self.arms} is as large; lower min_k or add an arm")
         self.counters = dict.fromkeys(COUNTERS, 0)
-        prior = StepTimePrior(table, self.arms, capture_sizes)
-        self._acceptance = AcceptancePosterior(self.arms[-1], table.acceptance if table is not None else None)
+        prior = StepTimePrior(table, self.arms, capture_sizes, self.trusted)
+        seeds = (None, None) if table is None else (table.acceptance, table.supply)
+        self._acceptance = AcceptancePosterior(self.arms[-1], *seeds, trusted=self.trusted)
         self._latency = LatencyPosterior(prior)
         self._prefill = PrefillCost(prior)
         self._rng = np.random.default_rng(settings.seed if seed is None else seed)
-        self._planner = Planner(self._acceptance, self._latency, settings, self._rng, climbing=table is None)
+        self._planner = Planner(self._acceptance, self._latency, settings, self._rng, climbing=prior.guessed)
         self._load = LoadTracker()
         self._index = {k: i for i, k in enumerate(self.arms)}
         self._open: deque[Decision] = deque(maxlen=MOST_OPEN)
@@ -262,7 +268,8 @@ class Controller:
 
         With ``as_prior`` it begins anew from what was believed, as a weak prior, also with another table or identity.
         Acceptance widens as after ``note_weights_changed``; step times widen by the table's uncertainty, or are left
-        out if the table is another. All else is forgotten; without a table it climbs.
+        out if the table is another. All else is forgotten; without a table, or around the same one that was not
+        trusted, it climbs. Another table is trusted.
 
         Raises
         ------

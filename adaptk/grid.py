@@ -77,16 +77,18 @@ def covariance(prior: StepTimePrior, level: float) -> Array:
     alone = np.array([ARM if prior.known(k) or not prior.timed else ARM_UNKNOWN for k in prior.arms])
     distance = math.log(2.0) * np.subtract.outer(np.arange(NODES), np.arange(NODES))
     near = np.exp(-0.5 * (distance / KERNEL) ** 2)
-    shape = 1.0 if prior.timed else 1.5  # a roofline is a worse table
+    shape, batch = (1.0, ARM) if prior.timed else (1.5, BATCH_UNKNOWN)  # a roofline is a worse table
+    if prior.shaped:  # the mean of two guesses: another engine's table and the roofline
+        shape, batch = shape / math.sqrt(2.0), batch / math.sqrt(2.0)
     smooth = 0.5 + 0.5 * near
     total = np.full((NODES * len(arms), NODES * len(arms)), level**2)
     total += np.kron(smooth, (shape * SLOPE) ** 2 * np.outer(steep, steep))
     total += np.kron(smooth, (shape * ON_OFF) ** 2 * np.outer(drafting, drafting))
     total += np.kron(near, np.diag(alone**2))
     # One batch size, all arms: a roofline knows less than a table of how steps grow with the batch.
-    total += np.kron(near, np.full((len(arms), len(arms)), (ARM if prior.timed else BATCH_UNKNOWN) ** 2))
+    total += np.kron(near, np.full((len(arms), len(arms)), batch**2))
     total += NODE**2 * np.eye(len(total))
-    told = 0.5 if prior.has_contexts else 1.0
+    told = 0.5 if prior.has_contexts and prior.timed else 1.0
     context = np.full((len(arms), len(arms)), CONTEXT**2) + CONTEXT_SLOPE**2 * np.outer(steep, steep)
     context += CONTEXT_ARM**2 * np.eye(len(arms))
     both = np.zeros((len(total) + len(arms),) * 2)

@@ -33,7 +33,8 @@ LEAD, MOST_LEAD = 0.5, math.log(1.02)
 MOVED = 1.1
 FLIP = math.log(1.02)  # what an arm must gain over a stair that the smoothed batch size has not climbed yet
 NEWS = 0.03  # log units of step time that need not wait for the end of a block
-CAUTION = 0.4  # standard deviations that an arm without any measured table must be better by
+# Standard deviations that an arm must be better by where no table says what it takes, and where another engine's does.
+CAUTION, CAUTION_SHAPED = 0.4, 0.2
 PESSIMISM = 0.5  # standard deviations of step time added to the price of a visit
 _KEPT_PLANS = 4096
 _MEAN = np.full(DRAWS, 1.0 / DRAWS)  # weights of the draws in a mean
@@ -324,7 +325,7 @@ class Planner:
     def _make_plan(self, batch: int, context: float | None) -> _Plan:
         widths = self.acceptance.widths(self.arms)
         times = self.latency.log_times(batch, widths, context)
-        guessed = self.latency.prior.table is None
+        guessed = self.latency.prior.guessed
         covariance = self.latency.covariance(batch, widths, context) if guessed else None
         return self._keep_plan(batch, self.acceptance.lengths(self.arms, batch), times, covariance)
 
@@ -333,7 +334,7 @@ class Planner:
     ) -> _Plan:
         scores = [math.log(n) - t for n, t in zip(lengths, times, strict=True)]
         allowed = self._allowed(times)
-        if covariance is not None and self.latency.prior.table is None:
+        if covariance is not None and self.latency.prior.guessed:
             scores = self._cautious(scores, allowed[0], covariance)
         if self.climbing:
             allowed = allowed[:1]  # at every batch size: the deeper arms have not been priced yet
@@ -348,9 +349,10 @@ class Planner:
         return plan
 
     def _cautious(self, scores: list[float], base: int, covariance: Array) -> list[float]:
-        """Scores without a table: what is only guessed must not beat the cheapest arm by its mean alone."""
+        """Scores without a table of this engine: what is only guessed must not beat the cheapest arm by its mean."""
+        caution = CAUTION_SHAPED if self.latency.prior.shaped else CAUTION
         own = covariance.diagonal() + covariance[base, base] - 2.0 * covariance[base]
-        return [score - CAUTION * math.sqrt(max(0.0, v)) for score, v in zip(scores, own.tolist(), strict=True)]
+        return [score - caution * math.sqrt(max(0.0, v)) for score, v in zip(scores, own.tolist(), strict=True)]
 
     def _allowed(self, times: Sequence[float]) -> list[int]:
         """Arms within the operator's limits; the cheapest one where none is. Without any time no arm is too slow."""

@@ -43,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Paths; ``{rank}`` stands for the data-parallel rank (``ADAPTK_TRACE``, ``ADAPTK_STATE``, ``ADAPTK_CONTROL``).
     metrics_port, metrics_host
         Where metrics are served (``ADAPTK_METRICS_PORT``, ``ADAPTK_METRICS_HOST``); no port: nowhere.
+    allow_mismatch
+        Start from a table whose key is not the engine's, as a weak prior, instead of standing down
+        (``ADAPTK_ALLOW_MISMATCH``).
     strict
         Raise instead of standing down when adaptk cannot start (``ADAPTK_STRICT``).
 
@@ -69,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     control: str | None = None
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    allow_mismatch: bool = False
     strict: bool = False
 
     def __post_init__(self) -> None:
@@ -161,6 +165,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "budget": (lambda v: _real(v) and 0 <= v <= 1, "give a share from 0 to 1, as 0.01"),
     "seed": (_count, "give a whole number of at least 0"),
     "metrics_port": (lambda v: _count(v) and 0 < v < 65536, "give a port from 1 to 65535"),
+    "allow_mismatch": (lambda v: isinstance(v, bool), "use 1 or 0"),
     "strict": (lambda v: isinstance(v, bool), "use 1 or 0"),
 }
 
@@ -186,5 +191,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "control": str,
     "metrics_port": _integer,
     "metrics_host": str,
+    "allow_mismatch": _flag,
     "strict": _flag,
 }

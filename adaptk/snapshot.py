@@ -11,21 +11,30 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adaptk.table import GoodputTable
+from adaptk.table import GoodputTable, TableRow
 
 SCHEMA_VERSION = 2
 _OLDEST = 1
 _START = "start without the snapshot"
 _LARGEST = sys.float_info.max
 Identity = Mapping[str, str | int | float | bool | None]
+# What of a row the digest is made of, written as ever: fields that rows have learnt since leave older digests valid.
+_DIGESTED = ("batch", "k", "itl_ms", "context", "n", "spread_ms", "p10_ms", "p90_ms")
 
 
 def fingerprint(table: GoodputTable | None) -> str | None:
     """What tells a table from another one: a digest of its cells, acceptance and schedule, not of its name."""
     if table is None:
         return None
-    parts = (table.rows, table.acceptance, table.schedule, table.meta.get("staircase", False))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    rows = "".join(_written(row) + ", " for row in table.rows)
+    rows = rows if len(table.rows) > 1 else rows.rstrip()
+    parts = (table.acceptance, table.schedule, table.meta.get("staircase", False))
+    text = f"(({rows.removesuffix(', ')}), {repr(parts)[1:]}" + ("" if table.supply is None else repr(table.supply))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _written(row: TableRow) -> str:
+    return f"TableRow({', '.join(f'{name}={getattr(row, name)!r}' for name in _DIGESTED)})"
 
 
 def random_state(rng: np.random.Generator) -> list[Any]:

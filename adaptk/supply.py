@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 STEPS = 40.0  # memory
@@ -12,24 +13,50 @@ SEED_STEPS, STEADY_STEPS = 20, 400  # memory of the slow mean
 BLIND_STEPS = 40.0  # memory while nothing is asked for
 SEED_TRIALS = 8.0  # drafts that are taken as delivered before the first step
 FLOOR_TRIALS = 4.0  # below which nothing fades while nothing is asked for
+TABLE_TRIALS = 16.0  # that a table's supply is worth: as one step
 LEAST = 0.02  # parameter of a Beta, at least; a position at which no draft was ever missing has it
 STOP_STEPS = 200.0  # memory of where outputs end
 UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
+
+
+def given_before(shares: Sequence[float] | None, k_max: int) -> list[float]:
+    """Probability of a draft at each position, given the one before it, shape ``(k_max,)``.
+
+    ``shares`` are those of all steps that asked for so many, as in a table, never rising; the last one goes on.
+    ``None``: there always is one. Behind a position that never has a draft nothing is known, and 1 is taken.
+
+    Examples
+    --------
+    >>> given_before([0.5, 0.4], 3)
+    [0.5, 0.8, 1.0]
+    """
+    if shares is None:
+        return [1.0] * k_max
+    held = [1.0] + [shares[min(j, len(shares) - 1)] for j in range(k_max)]
+    return [after / before if before > 0.0 else 1.0 for before, after in pairwise(held)]
 
 
 class Supply:
     """Beta posteriors of the probability that the drafter returns a draft at a position, given the ones before it.
 
     EAGLE-like drafters always do; n-gram and suffix drafters often do not.
+
+    Parameters
+    ----------
+    k_max
+        Draft positions that exist.
+    shares
+        A table's supply, the first guess: share of steps with a draft at each position. ``None``: all of them.
     """
 
-    def __init__(self, k_max: int) -> None:
-        self.alpha = [SEED_TRIALS] * k_max
-        self.beta = [LEAST] * k_max
-        self.steady = [1.0] * k_max  # a slow mean, for what is written down
+    def __init__(self, k_max: int, shares: Sequence[float] | None = None) -> None:
+        given = given_before(shares, k_max)
+        self.alpha = [SEED_TRIALS if p == 1.0 else max(LEAST, p * TABLE_TRIALS) for p in given]
+        self.beta = [LEAST if p == 1.0 else max(LEAST, (1.0 - p) * TABLE_TRIALS) for p in given]
+        self.steady = given  # a slow mean, for what is written down
         self._seen = [SEED_STEPS] * k_max
         self._decodes = 0  # requests in the last step
-        self._flawless = True  # no position was ever short of a draft
+        self._flawless = min(given, default=1.0) == 1.0  # no position was ever short of a draft
 
     def observe(self, present: Sequence[int], asked: int, decodes: int) -> None:
         """Count a step: ``decodes`` requests were asked for ``asked`` drafts, ``present`` came, by position."""

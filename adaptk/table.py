@@ -13,23 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from adaptk.interpolation import Surfaces
 from adaptk.schedule import Schedule, merge_runs, read_schedule, scheduled_k
 from adaptk.tablecheck import suspicions
+from adaptk.tabledrafts import Drafts
 from adaptk.tablefile import read_file, write_file
-from adaptk.tablerows import (
-    MAX_BATCH,
-    MAX_K,
-    TableError,
-    TableRow,
-    count,
-    number,
-    read_acceptance,
-    read_meta,
-    read_rows,
-)
+from adaptk.tablerows import MAX_BATCH, MAX_K, TableError, TableRow, count, number, read_meta, read_rows
 
-__all__ = ["DEFAULT_ACCEPTANCE", "GoodputTable", "TableError", "TableRow"]
-
-DEFAULT_ACCEPTANCE = 0.7
-"""Conditional acceptance at every position where a table does not give it: a weak guess."""
+__all__ = ["GoodputTable", "TableError", "TableRow"]
 
 # Questions may go far beyond the rows, as an engine must be answered whatever its batch; only nonsense is refused.
 _ANY_BATCH, _ANY_CONTEXT = 2.0**53, 1e300
@@ -60,24 +48,21 @@ class GoodputTable:
     def __init__(
         self,
         rows: tuple[TableRow, ...],
-        acceptance: tuple[float, ...] | None,
+        drafts: Drafts,
         meta: dict[str, Any],
         schedule: Schedule | None,
     ) -> None:
         """Take checked parts; use the ``from_`` methods instead."""
         self._rows = rows
-        self._acceptance = acceptance
+        self._drafts = drafts
         self._meta = meta
         self._schedule = schedule
         ks = {row.k for row in rows} if schedule is None else {k for _, _, k in schedule}
         self._ks = tuple(sorted(ks))
         self._batches = tuple(sorted({row.batch for row in rows}))
         self._surfaces = Surfaces(rows, meta.get("staircase", False)) if rows else None
-        positions = np.full(MAX_K, DEFAULT_ACCEPTANCE)
-        if acceptance is not None:
-            positions[:] = acceptance[-1]
-            positions[: len(acceptance)] = acceptance
-        self._lengths: NDArray[np.float64] = 1.0 + np.concatenate(([0.0], np.cumsum(np.cumprod(positions))))
+        self._lengths = drafts.lengths()
+        self._widths = drafts.widths()
 
     @classmethod
     def from_rows(
@@ -85,6 +70,9 @@ class GoodputTable:
         rows: Iterable[TableRow | Mapping[str, Any]],
         acceptance: Sequence[float] | None = None,
         meta: Mapping[str, Any] | None = None,
+        *,
+        acceptance_counts: Sequence[Sequence[int]] | None = None,
+        supply: Sequence[float] | None = None,
     ) -> GoodputTable:
         """Build a table from measured step times.
 
@@ -92,20 +80,27 @@ class GoodputTable:
         ----------
         rows
             Mappings with ``batch``, ``k``, ``itl_ms`` and, if wanted, ``context``, ``n``, ``spread_ms``, ``p10_ms``,
-            ``p90_ms`` (units and ranges: :class:`TableRow`); other keys are refused.
+            ``p90_ms``, ``low_ms``, ``high_ms``, ``graph_mode`` (units and ranges: :class:`TableRow`); other keys are
+            refused. Times are those of steps that ask for ``k`` drafts, with what the drafter then returned.
         acceptance
             Conditional acceptance probability per draft position, shape ``(positions,)``; the last one is held for
-            later positions. ``None``: unknown, and 0.7 is assumed.
+            later positions. ``None``: unknown, and 0.7 is assumed. A draft that was asked for and not made counts
+            as not accepted.
         meta
-            Free JSON: ``name``, ``key`` (what was measured), ``staircase`` (true where graph padding makes step time
-            a staircase in batch).
+            Free JSON: ``name``, ``key`` (an object saying what was measured, see :mod:`adaptk.tablekey`),
+            ``provenance`` (how), ``staircase`` (true where graph padding makes step time a staircase in batch).
+        acceptance_counts
+            ``[accepted, tried]`` behind each value of ``acceptance``, shape ``(positions, 2)``.
+        supply
+            Share of steps in which the drafter returned a draft at the position, of those that asked for so many,
+            shape ``(positions,)``, never rising. ``None``: it always does.
 
         Raises
         ------
         TableError
             If a value is impossible or two rows describe the same cell.
         """
-        return cls(read_rows(rows), read_acceptance(acceptance), read_meta(meta), None)
+        return cls(read_rows(rows), Drafts.read(acceptance, acceptance_counts, supply), read_meta(meta), None)
 
     @classmethod
     def from_schedule(
@@ -113,15 +108,21 @@ class GoodputTable:
         schedule: Sequence[Sequence[int]],
         acceptance: Sequence[float] | None = None,
         meta: Mapping[str, Any] | None = None,
+        *,
+        acceptance_counts: Sequence[Sequence[int]] | None = None,
+        supply: Sequence[float] | None = None,
     ) -> GoodputTable:
         """Build a table without times from ``[[first batch, last batch, K], ...]``, as vLLM reads it.
+
+        The other parameters as in :meth:`from_rows`.
 
         Raises
         ------
         TableError
             If vLLM would refuse the schedule, or a value in it is no whole number.
         """
-        return cls((), read_acceptance(acceptance), read_meta(meta), read_schedule(schedule))
+        drafts = Drafts.read(acceptance, acceptance_counts, supply)
+        return cls((), drafts, read_meta(meta), read_schedule(schedule))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GoodputTable:
@@ -136,7 +137,7 @@ class GoodputTable:
         try:
             if (fields.get("rows") is None) == (fields.get("schedule") is None):
                 raise TableError("rows and schedule: give one of the two")
-            shared = {"acceptance": fields.get("acceptance"), "meta": fields.get("meta")}
+            shared = {name: fields.get(name) for name in ("meta", *Drafts._fields)}
             if fields.get("rows") is not None:
                 return cls.from_rows(fields["rows"], **shared)
             return cls.from_schedule(fields["schedule"], **shared)
@@ -151,7 +152,7 @@ class GoodputTable:
         TableError
             If the file cannot be written.
         """
-        write_file(path, self._meta, self._acceptance, self._schedule, self._rows)
+        write_file(path, self._meta, self._drafts._asdict(), self._schedule, self._rows)
 
     @property
     def rows(self) -> tuple[TableRow, ...]:
@@ -161,12 +162,28 @@ class GoodputTable:
     @property
     def acceptance(self) -> tuple[float, ...] | None:
         """Conditional acceptance probability per draft position; ``None`` where unknown."""
-        return self._acceptance
+        return self._drafts.acceptance
+
+    @property
+    def acceptance_counts(self) -> tuple[tuple[int, int], ...] | None:
+        """``(accepted, tried)`` behind each value of ``acceptance``; ``None`` where unknown."""
+        return self._drafts.acceptance_counts
+
+    @property
+    def supply(self) -> tuple[float, ...] | None:
+        """Share of steps with a draft at each position, of those that asked for it; ``None``: all of them."""
+        return self._drafts.supply
 
     @property
     def meta(self) -> dict[str, Any]:
         """A copy of the table's notes."""
         return deepcopy(self._meta)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What was measured, for :func:`adaptk.tablekey.differences`; empty where the notes hold no such object."""
+        key = self._meta.get("key")
+        return deepcopy(key) if isinstance(key, dict) else {}
 
     @property
     def schedule(self) -> Schedule | None:
@@ -239,6 +256,10 @@ class GoodputTable:
         """Tokens emitted per request and step with ``k`` drafts, the bonus token included."""
         return float(self._lengths[count("k", k, 0, MAX_K)])
 
+    def width(self, k: int) -> float:
+        """Drafts verified per request and step where ``k`` are asked for: ``k`` where the drafter returns all."""
+        return float(self._widths[count("k", k, 0, MAX_K)])
+
     def goodput(self, batch: float, k: int, context: float | None = None) -> float | None:
         """Tokens per request and second; ``None`` for a table without times. Arguments as :meth:`itl_ms`."""
         itl_ms = self.itl_ms(batch, k, context)
@@ -273,7 +294,7 @@ class GoodputTable:
 
     def check(self) -> list[str]:
         """What is legal but looks wrong: holes, outliers, few samples; one sentence each, empty if all looks well."""
-        return suspicions(self._rows, self._acceptance)
+        return suspicions(self._rows, self._drafts)
 
     def _best(self, batches: NDArray[np.float64], context: float | None, arms: Iterable[int] | None) -> list[int]:
         """Best K for each of ``batches``, shape ``(batches,)``."""
@@ -289,8 +310,8 @@ class GoodputTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GoodputTable):
             return NotImplemented
-        mine = (self._rows, self._acceptance, self._meta, self._schedule)
-        return mine == (other._rows, other._acceptance, other._meta, other._schedule)
+        mine = (self._rows, self._drafts, self._meta, self._schedule)
+        return mine == (other._rows, other._drafts, other._meta, other._schedule)
 
     __hash__ = None  # type: ignore[assignment]  # notes are a dict
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from adaptk.tabledrafts import Drafts
 from adaptk.tablerows import TableRow
 
 _JUMP = 3.0  # a cell this many times above a neighbour ...
 _GROWTH = 1.5  # ... or above this times what the number of tokens alone would explain
 _FALL = 0.85  # step time with more work, over step time with less
 _FEW = 5  # samples
+_WIDE = 0.2  # of an interval, relative to its cell
+_FEW_TRIALS = 30  # drafts tried at a position
 _RISE = 0.05  # of conditional acceptance from one position to the next
 _SHOWN = 20
 
 Cells = dict[tuple[int, int], float]
 
 
-def suspicions(rows: Sequence[TableRow], acceptance: Sequence[float] | None) -> list[str]:
+def suspicions(rows: Sequence[TableRow], drafts: Drafts) -> list[str]:
     """One sentence for each doubtful thing, at most 20 of a kind."""
     found: list[str] = []
     levels: dict[float | None, Cells] = {}
@@ -34,7 +37,9 @@ def suspicions(rows: Sequence[TableRow], acceptance: Sequence[float] | None) -> 
     found += _cut(
         [f"batch {row.batch}, k {row.k}: only {row.n} samples" for row in rows if row.n is not None and row.n < _FEW]
     )
-    found += _acceptance(rows, acceptance)
+    found += _cut(list(_doubtful_intervals(rows)))
+    found += _acceptance(rows, drafts)
+    found += _cut(list(_counts(drafts)))
     return found
 
 
@@ -85,7 +90,32 @@ def _falls(cells: Cells, all_ks: Sequence[int]) -> Iterator[str]:
             )
 
 
-def _acceptance(rows: Sequence[TableRow], acceptance: Sequence[float] | None) -> Iterator[str]:
+def _doubtful_intervals(rows: Sequence[TableRow]) -> Iterator[str]:
+    for row in rows:
+        where = f"batch {row.batch}, k {row.k}" + ("" if row.context is None else f" (context {row.context:g})")
+        if row.low_ms is None or row.high_ms is None:
+            continue
+        if not row.low_ms <= row.itl_ms <= row.high_ms:
+            yield f"{where}: {row.itl_ms:g} ms lies outside its own interval, {row.low_ms:g} to {row.high_ms:g} ms"
+        elif row.high_ms - row.low_ms > _WIDE * row.itl_ms:
+            yield f"{where}: its interval is wide, {row.low_ms:g} to {row.high_ms:g} ms"
+
+
+def _counts(drafts: Drafts) -> Iterator[str]:
+    counts, acceptance = drafts.acceptance_counts, drafts.acceptance
+    if counts is None or acceptance is None:
+        return
+    if len(counts) != len(acceptance):
+        yield f"acceptance_counts has {len(counts)} positions, acceptance {len(acceptance)}: they should be one each"
+    for i, ((accepted, tried), share) in enumerate(zip(counts, acceptance, strict=False), start=1):
+        if tried < _FEW_TRIALS:
+            yield f"acceptance at position {i} rests on {tried} drafts only"
+        elif abs(accepted / tried - share) > _RISE:
+            yield f"acceptance at position {i} is {share:g}, its counts say {accepted} of {tried}"
+
+
+def _acceptance(rows: Sequence[TableRow], drafts: Drafts) -> Iterator[str]:
+    acceptance = drafts.acceptance
     if acceptance is None:
         if rows:
             yield "acceptance is unknown: 0.7 is assumed at every position"
@@ -93,6 +123,8 @@ def _acceptance(rows: Sequence[TableRow], acceptance: Sequence[float] | None) ->
     deepest = max((row.k for row in rows), default=0)
     if len(acceptance) < deepest:
         yield f"acceptance has {len(acceptance)} positions and k goes up to {deepest}: the last value is held"
+    if drafts.acceptance_counts is not None or (drafts.supply is not None and drafts.supply[0] < 1.0):
+        return  # it was counted so; or a drafter that often finds nothing has its missing first drafts in position 1
     for i, (before, after) in enumerate(pairwise(acceptance), start=1):
         if after > before + _RISE:
             yield (

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adaptk.outputs import OutputError, write_whole
 from adaptk.tablerows import TableError, TableRow, shown
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 64 * 2**20
-_FIELDS = ("schema_version", "meta", "acceptance", "schedule", "rows")
-_PROFILE = "make one with GoodputTable.from_rows(rows, acceptance).save(path)"
+_FIELDS = ("schema_version", "meta", "acceptance", "acceptance_counts", "supply", "schedule", "rows")
+_PROFILE = "make one with adaptk profile or adaptk table import"
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -78,11 +78,13 @@ def _decode_object(name: str, data: bytes) -> dict[str, Any]:
 def write_file(
     path: str | os.PathLike[str],
     meta: Mapping[str, Any],
-    acceptance: Sequence[float] | None,
+    drafts: Mapping[str, Sequence[Any] | None],
     schedule: Iterable[Sequence[int]] | None,
     rows: Sequence[TableRow],
 ) -> None:
     """Write a table so that a reader sees the old file or the whole new one, never a part.
+
+    ``drafts`` holds what is known of the drafts, by the name of the field; those that are ``None`` are left out.
 
     Raises
     ------
@@ -90,28 +92,19 @@ def write_file(
         If the file cannot be written.
     """
     parts = [f'"schema_version": {SCHEMA_VERSION}', f'"meta": {_pretty(meta)}']
-    if acceptance is not None:
-        parts.append(f'"acceptance": {_one_line(acceptance)}')
+    parts += [f'"{name}": {_one_line(values)}' for name, values in drafts.items() if values is not None]
     if schedule is not None:
         parts.append(f'"schedule": {_lines(schedule)}')
     if rows:
         parts.append(f'"rows": {_lines(rows)}')
-    text = "{\n  " + ",\n  ".join(parts) + "\n}\n"
-    if len(text.encode()) > MAX_BYTES:
-        raise TableError(f"{os.fsdecode(path)}: would have more than {MAX_BYTES} bytes: keep fewer rows or notes")
-    # Through a symbolic link to its target, which a rename would otherwise replace.
-    target = Path(os.path.realpath(os.fsdecode(path)))
-    scratch = target.with_name(f"{target.name}.{os.urandom(4).hex()}.tmp")
+    data = ("{\n  " + ",\n  ".join(parts) + "\n}\n").encode()
+    name = os.fsdecode(path)
+    if len(data) > MAX_BYTES:
+        raise TableError(f"{name}: would have more than {MAX_BYTES} bytes: keep fewer rows or notes")
     try:
-        with scratch.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
-        raise TableError(f"{os.fsdecode(path)}: cannot be written ({error}): check the folder and its space") from None
+        write_whole(Path(name), data)
+    except OutputError as error:
+        raise TableError(str(error)) from None
 
 
 def _pretty(value: Any) -> str:

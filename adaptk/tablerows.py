@@ -1,4 +1,4 @@
-"""Rows, acceptance and notes of a table: what is allowed in them, and errors that say what is not."""
+"""Rows and notes of a table: what is allowed in them, and errors that say what is not."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         Samples behind ``itl_ms``, ``>= 1``; ``None`` where it was not recorded.
     spread_ms, p10_ms, p90_ms
         Standard deviation, 10th and 90th percentile of the samples, milliseconds; carried, not used for ``best_k``.
+    low_ms, high_ms
+        Ends of the 95 % interval of ``itl_ms``, milliseconds; carried, not used for ``best_k``.
+    graph_mode
+        How the step was launched, as ``"FULL"``, ``"PIECEWISE"`` or ``"NONE"``; ``None`` where it was not recorded.
     """
 
     batch: int
@@ -49,6 +53,15 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     spread_ms: float | None = None
     p10_ms: float | None = None
     p90_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    graph_mode: str | None = None
+
+
+_CARRIED = (
+    ("context", 1e12),
+    *((name, MAX_ITL_MS) for name in ("spread_ms", "p10_ms", "p90_ms", "low_ms", "high_ms")),
+)
 
 
 def count(name: str, value: Any, low: int, high: int) -> int:
@@ -121,28 +134,19 @@ def _read_row(where: str, raw: TableRow | Mapping[str, Any]) -> TableRow:
     }
     if row.get("n") is not None:
         fields["n"] = count(f"{where}.n", row["n"], 1, 2**53)
-    for field, high in (("context", 1e12), ("spread_ms", MAX_ITL_MS), ("p10_ms", MAX_ITL_MS), ("p90_ms", MAX_ITL_MS)):
+    for field, high in _CARRIED:
         if row.get(field) is not None:
             fields[field] = number(f"{where}.{field}", row[field], 0.0, high)
+    if fields.get("low_ms", 0.0) > fields.get("high_ms", MAX_ITL_MS):
+        raise TableError(
+            f"{where}.low_ms is {row['low_ms']}, above high_ms {row['high_ms']}: give the smaller one first"
+        )
+    mode = row.get("graph_mode")
+    if mode is not None:
+        if not isinstance(mode, str) or not 1 <= len(mode) <= 40:
+            raise TableError(f"{where}.graph_mode is {shown(mode)}: give a short text, or leave it out")
+        fields["graph_mode"] = mode
     return TableRow(**fields)
-
-
-def read_acceptance(acceptance: Sequence[float] | None) -> tuple[float, ...] | None:
-    """Check conditional acceptance probabilities, shape ``(positions,)``.
-
-    Raises
-    ------
-    TableError
-        If it is empty, too long, or a value is outside [0, 1].
-    """
-    if acceptance is None:
-        return None
-    if isinstance(acceptance, (str, bytes, Mapping)) or not isinstance(acceptance, Iterable):
-        raise TableError(f"acceptance is {shown(acceptance)}: give one probability per draft position, or leave it out")
-    values = list(acceptance)
-    if not 1 <= len(values) <= MAX_K:
-        raise TableError(f"acceptance has {len(values)} entries: give 1 to {MAX_K}, or leave it out where unknown")
-    return tuple(number(f"acceptance[{i}]", value, 0.0, 1.0) for i, value in enumerate(values))
 
 
 def read_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def step(k: int = 3, drafted: int = 3, batch: int = 8, elapsed_ms: float | None 
 def test_the_public_signatures_are_those_of_the_contract() -> None:
     """Names and order of arguments, on which outside checks rely."""
     assert list(inspect.signature(Controller).parameters) == [
-        *("table", "arms", "settings", "seed", "k_max", "capture_sizes", "identity")
+        *("table", "arms", "settings", "seed", "k_max", "capture_sizes", "identity", "trusted")
     ]
     assert list(inspect.signature(Controller.choose).parameters) == ["self", "batch_size", "context_tokens", "decodes"]
     assert list(inspect.signature(Controller.restore).parameters)[:2] == ["snapshot", "table"]

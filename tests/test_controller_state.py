@@ -33,11 +33,12 @@ PASSING = (
 ARGUMENTS = ("Controller.table", "Controller.settings", "StepTimePrior.table")
 # What the constructor makes of the arguments and nothing changes: all else must be seen to change in the worlds below.
 LASTING = {
-    *("Controller.arms", "Controller.identity", "Controller._index"),
+    *("Controller.arms", "Controller.identity", "Controller.trusted", "Controller._index"),
     *("Planner.acceptance", "Planner.latency", "Planner.arms", "Planner._permitted", "Planner._max_log_itl"),
     *("LatencyPosterior.arms", "LatencyPosterior._drifting", "Ledger.budget", "AcceptancePosterior.k_max"),
     *("StepTimePrior.arms", "StepTimePrior.capture_sizes", "StepTimePrior.timed", "StepTimePrior.has_contexts"),
-    *("StepTimePrior._edges", "Cells._arms", "Cells._edges", "Cells._return_steps"),
+    *("StepTimePrior.guessed", "StepTimePrior.shaped", "StepTimePrior._short", "StepTimePrior._edges"),
+    *("Cells._arms", "Cells._edges", "Cells._return_steps"),
     *("Cusum.clip", "Cusum.slack", "Cusum.threshold"),
 }
 

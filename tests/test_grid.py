@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptk.grid import (
+    ARM,
     CONTEXT,
     CONTEXT_ARM,
     CONTEXT_SCALE,
@@ -122,3 +123,20 @@ def test_an_arm_that_the_table_lacks_is_less_sure() -> None:
     wider = (np.diag(lacking) - np.diag(full)).reshape(NODES + 1, 4)
     assert wider[:, :3] == pytest.approx(0.0)
     assert np.all(wider[:NODES, 3] > 0.01)
+
+
+def test_another_engines_table_is_believed_more_than_a_roofline_and_less_than_ones_own() -> None:
+    """Half a roofline's variance along K and batch; what a table says of context is not believed of another engine."""
+    timed, shaped, bare = (
+        covariance(StepTimePrior(table, (0, 1, 3), trusted=trusted), LEVEL)
+        for table, trusted in ((TABLE, True), (TABLE, False), (None, True))
+    )
+    nodes = NODES * 3
+    spread = [np.diag(cov)[:nodes] - LEVEL**2 - NODE**2 for cov in (timed, shaped, bare)]
+    alone = ARM**2  # which all three have
+    assert spread[1] - alone == pytest.approx((spread[2] - alone) / 2.0)
+    assert np.all(spread[0] < spread[1])
+    rows = rows_of({8: {0: 10.0, 3: 12.0}}, context=100) + rows_of({8: {0: 20.0, 3: 24.0}}, context=10_000)
+    with_contexts = GoodputTable.from_rows(rows)
+    theirs = covariance(StepTimePrior(with_contexts, (0, 1, 3), trusted=False), LEVEL)
+    assert theirs[nodes:, nodes:] == pytest.approx(bare[nodes:, nodes:])

@@ -82,3 +82,22 @@ def test_the_entry_points_lead_somewhere() -> None:
         "vllm.general_plugins": {"adaptk": "adaptk.vllm_plugin.plugin:register"},
         "console_scripts": {"adaptk": "adaptk.cli.main:main"},
     }
+
+
+def test_tables_need_no_extra(tmp_path: Path) -> None:
+    """Showing, checking, exporting and comparing a table works with what adaptk itself depends on."""
+    path = tmp_path / "t.json"
+    adaptk.GoodputTable.from_rows([{"batch": 1, "k": 0, "itl_ms": 5.0}, {"batch": 1, "k": 1, "itl_ms": 6.0}]).save(path)
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({HEAVY!r}))\n"  # None there makes an import fail
+        "from adaptk.cli.main import main\n"
+        f"for more in (['show'], ['check'], ['export', '--vllm'], ['diff', {str(path)!r}]):\n"
+        f"    print(main(['table', *more, {str(path)!r}]), file=sys.stderr)\n"
+        "for command in ('profile', 'surface', 'table'):\n"
+        "    try:\n"
+        "        main([command, '--help'])\n"
+        "    except SystemExit as end:\n"
+        "        assert end.code == 0\n"
+    )
+    assert "usage: adaptk profile" in run(code)

@@ -18,6 +18,7 @@ from adaptk.guard import place
 from adaptk.planner import (
     BLOCK,
     CAUTION,
+    CAUTION_SHAPED,
     CLIMB_BLOCK,
     CONFIRM,
     DRAWS,
@@ -52,7 +53,7 @@ class Told:
     ) -> None:
         self.times, self.tokens, self.arms = times, list(lengths)[: len(arms)], arms
         self.spread = [spread] * len(arms) if isinstance(spread, float) else list(spread)
-        self.prior = SimpleNamespace(timed=timed, table="a table" if timed else None)
+        self.prior = SimpleNamespace(timed=timed, guessed=not timed, shaped=False)
         self.contamination = SimpleNamespace(trusted=True)
         self.level_known, self.alarms, self.moved = True, 0, 0.0
         self.stairs: Callable[[int], int] = lambda batch: 0
@@ -537,10 +538,17 @@ class TestCaution:
         planner._look(64, None)
         assert planner.best(64, None)[0] == winner
 
+    @pytest.mark.parametrize(("share", "winner"), [(1.2, 0), (0.8, 1)])
+    def test_another_engines_table_takes_less_to_be_believed(self, share: float, winner: int) -> None:
+        """The same lead of 0.05, at which caution is for spreads twice as large as without any table."""
+        told = Told(faster(0.0, 0.05, -0.5), spread=(0.0, 0.05 * share / CAUTION_SHAPED, 0.0), timed=False)
+        told.prior.shaped = True
+        assert planner_of(told).best(64, None)[0] == winner
+
     def test_what_a_schedule_prescribes_needs_no_proof(self) -> None:
         """It has no times either, but its prior says what the operator chose: K=1 wins by its mean, unsure as it is."""
         told = Told(faster(0.0, 0.02, -0.5), spread=(0.05, 0.05, 0.05), timed=False)
-        told.prior.table = "a schedule"
+        told.prior.guessed = False
         assert planner_of(told).best(64, None) == (1, Reason.EXPLOIT)
 
     def test_only_what_is_uncertain_against_the_cheapest_arm_counts(self) -> None:

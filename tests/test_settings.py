@@ -24,6 +24,7 @@ FULL = {
     "ADAPTK_CONTROL": "control.json",
     "ADAPTK_METRICS_PORT": "9100",
     "ADAPTK_METRICS_HOST": "0.0.0.0",
+    "ADAPTK_ALLOW_MISMATCH": "1",
     "ADAPTK_STRICT": "1",
 }
 
@@ -42,6 +43,7 @@ def test_every_variable_is_read() -> None:
         control="control.json",
         metrics_port=9100,
         metrics_host="0.0.0.0",
+        allow_mismatch=True,
         strict=True,
     )
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptk.table import DEFAULT_ACCEPTANCE, GoodputTable
+from adaptk.table import GoodputTable
+from adaptk.tabledrafts import DEFAULT_ACCEPTANCE
 from tests.strategies import batches, ks, row_lists, rows_of, tables, timed_tables
 
 FIXTURE = Path(__file__).parents[2] / "shared" / "data" / "p32374.json"

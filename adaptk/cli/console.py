@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from adaptk.demo.progress import Progress
 
 if TYPE_CHECKING:
-    from adaptk.replay.views.terminal import Line
+    from adaptk.textlines import Line
 
 
 class Ticker:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from adaptk.replay.sources import Source
     from adaptk.replay.sweep import Sweep
     from adaptk.replay.views.aggregate import Summary
-    from adaptk.replay.views.terminal import Line
+    from adaptk.textlines import Line
 
 NAME = "replay"
 HELP = "judge policies by simulation: on named scenarios, a recorded trace or a request log"
@@ -99,10 +99,11 @@ class _Result(NamedTuple):
 def _replay(arguments: argparse.Namespace) -> int:
     from joblib import cpu_count
 
+    from adaptk.outputs import check_outputs
     from adaptk.replay import sweep
     from adaptk.replay.sources import measured_beside_simulated
     from adaptk.replay.views.aggregate import summaries
-    from adaptk.replay.views.files import check_outputs, write_json
+    from adaptk.replay.views.files import write_json
     from adaptk.replay.views.remarks import remarks
 
     read = {f"--{name}": getattr(arguments, name) for name in ("trace", "workload", "table")}
@@ -180,10 +181,10 @@ def _show(result: _Result) -> None:
     from adaptk.replay.views.aggregate import overall
     from adaptk.replay.views.remarks import closely, engine, verdict
     from adaptk.replay.views.standing import standing_lines
-    from adaptk.replay.views.terminal import Line
+    from adaptk.textlines import Line, wrapped
 
     source, done, parts, _ = result
-    lines = [Line(text) for note in result.notes for text in terminal.wrapped(note)]
+    lines = [Line(text) for note in result.notes for text in wrapped(note)]
     here = {part.scenario for part in parts}
     ran = [scenario for scenario in source.scenarios if scenario.name in here]
     for scenario in ran:
@@ -239,7 +240,7 @@ def _list() -> int:
     from adaptk.replay.scenarios import scenarios
     from adaptk.replay.traces.traced import RECORDED
     from adaptk.replay.views import terminal
-    from adaptk.replay.views.terminal import Line
+    from adaptk.textlines import Line, wrapped
 
     known = scenarios().values()
     kinds = {"Cases": "cases", "Worlds, the core": "core", "Worlds judged apart": "apart"}
@@ -255,7 +256,7 @@ def _list() -> int:
     lines: list[Line] = []
     for title, entries in groups.items():
         lines += [Line(title, "title"), *map(Line, terminal.listing(entries)), Line("")]
-    print_lines([*lines, *map(Line, terminal.wrapped(f"usual: {', '.join(USUAL)}, and every fixed K"))])
+    print_lines([*lines, *map(Line, wrapped(f"usual: {', '.join(USUAL)}, and every fixed K"))])
     return 0
 
 

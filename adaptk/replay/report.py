@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from adaptk._version import __version__
+from adaptk.outputs import write_whole
 from adaptk.replay.evaluate import Row
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.views import remarks
 from adaptk.replay.views.aggregate import Overall, Summary, overall, summaries
-from adaptk.replay.views.files import write_whole
 from adaptk.replay.views.glossary import TERMS, explained
 from adaptk.replay.views.plots import Picture, goodput_picture
-from adaptk.replay.views.terminal import interval, number, passes, share
+from adaptk.replay.views.terminal import interval, passes, share
+from adaptk.textlines import number
 
 STYLE = """
 :root { color-scheme: light; }

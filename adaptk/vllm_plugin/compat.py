@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 OLDEST = (0, 24)
@@ -40,6 +42,8 @@ HOOKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 DraftCost = Literal["now", "previous"]
 # Drafters that model runner V1 hands a number of drafts; its others assert num_speculative_tokens or ignore the number.
 _V1_DRAFTERS = frozenset(("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"))
+
+_WITHOUT_WEIGHTS = frozenset(("ngram", "ngram_gpu", "suffix"))
 
 
 def vllm_version() -> str:
@@ -176,6 +180,47 @@ def capture_sizes(config: Any) -> tuple[int, ...]:
     if mode is None or mode.name == "NONE" or on_cpu():
         return ()
     return tuple(int(size) for size in getattr(compilation, "cudagraph_capture_sizes", None) or ())
+
+
+def graph_mode(config: Any) -> str | None:
+    """Name of the mode of CUDA graphs, ``NONE`` on CPU; ``None`` where the configuration does not say."""
+    if config is None or on_cpu():
+        return None if config is None else "NONE"
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return None if mode is None else str(getattr(mode, "name", mode))
+
+
+def draft_model(speculative: Any) -> str | None:
+    """The name of the model whose weights draft; ``None`` for n-grams and suffix trees, which have none."""
+    if getattr(speculative, "method", None) in _WITHOUT_WEIGHTS:
+        return None
+    drafter = getattr(speculative, "draft_model_config", None)
+    return getattr(drafter, "model", None) or getattr(speculative, "model", None)
+
+
+def device_name() -> str | None:
+    """What the steps run on: the accelerator's name, or the processor's on CPU; ``None`` where nobody can say.
+
+    A CUDA platform asks the driver and does not start the device in this process.
+    """
+    from vllm.platforms import current_platform
+
+    if on_cpu():
+        return processor_name()
+    try:
+        return str(current_platform.get_device_name())
+    except Exception:  # each platform has errors of its own, and a name is not worth standing down for
+        return None
+
+
+def processor_name(cpuinfo: str = "/proc/cpuinfo") -> str:
+    """The model name of this machine's processor, from the kernel's list where there is one, else its architecture."""
+    try:
+        with Path(cpuinfo).open(encoding="utf-8", errors="replace") as lines:
+            named = next((line for line in lines if line.startswith("model name")), "")
+    except OSError:
+        named = ""
+    return " ".join(named.partition(":")[2].split()) or platform.processor() or platform.machine() or "cpu"
 
 
 def on_cpu() -> bool:

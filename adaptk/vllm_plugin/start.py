@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from adaptk._version import __version__
 from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
+from adaptk.tablekey import differences, summary
 from adaptk.vllm_plugin import capture, compat
 from adaptk.vllm_plugin.collect import Collector
+from adaptk.vllm_plugin.identity import identity, table_key
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.steering import Policy, Steering
 
@@ -57,11 +59,12 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
         raise NotHereError(reason)
     _check_base(scheduler, config)
     _check_graphs(config, settings)
-    key = "of the given controller"
+    key, table_named = table_key(config), "of the given controller"
     if controller is None:
-        table, key = _table(config, settings, k_max)
+        table, table_named = _table(config, settings, k_max)
+        trusted = _same_engine(table, table_named, key, settings)
         arms = _captured(config, _arms(config, settings, table, k_max, scheduled), scheduled)
-        controller = _controller(table, arms, settings, k_max, compat.capture_sizes(config))
+        controller = _controller(table, arms, settings, k_max, compat.capture_sizes(config), key, trusted)
     v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
     steering = Steering(
         controller,
@@ -72,10 +75,10 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
     )
     notes = compat.price_notes(config, v2)
     arms = tuple(getattr(controller, "arms", ()))
-    steering.writer = _writer(config, settings, arms, key)
+    steering.writer = _writer(config, settings, arms, table_named, key)
     if steering.collector is not None:
         steering.collector.numbered = steering.writer is not None
-    _announce(config, settings, arms, key, v2)
+    _announce(config, settings, arms, table_named, v2)
     for note in notes:
         logger.warning("adaptk: %s", note)
     return steering
@@ -148,7 +151,7 @@ def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | 
     if settings.table is not None:
         path = settings.table.replace("{rank}", str(_rank(config)))
         table = GoodputTable.load(path)
-        return table, f"{path} ({_key(table.meta)})"
+        return table, f"{path} ({_described(table)})"
     schedule = capture.operators_schedule(config)
     if schedule is None:
         return None, "no table"
@@ -156,23 +159,51 @@ def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | 
     return GoodputTable.from_schedule(clamped), "no table, seeded by the configured schedule"
 
 
-def _key(meta: Mapping[str, Any]) -> str:
-    """What was measured, in one line: the table's own ``key``, if it has one, and its other plain entries."""
-    key = meta.get("key")
-    entries = {**meta, **key} if isinstance(key, Mapping) else meta
-    plain = {name: value for name, value in entries.items() if isinstance(value, (str, int, float))}
-    return ", ".join(f"{name}={value}" for name, value in plain.items()) or "no meta"
+def _described(table: GoodputTable) -> str:
+    """What was measured, in one line: the table's key and the plain entries of its notes."""
+    plain = {name: value for name, value in table.meta.items() if isinstance(value, (str, int, float))}
+    return summary({**plain, **table.key}) or "no meta"
+
+
+def _same_engine(table: GoodputTable | None, named: str, key: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether the table's key names nothing that is another here; where it does, only ``allow_mismatch`` goes on."""
+    differing = [] if table is None else differences(table.key, key)
+    if not differing:
+        return True
+    told = f"the table {named} was measured on another engine: {'; '.join(differing)}"
+    if not settings.allow_mismatch:
+        raise StartError(
+            f"{told}. Measure one here with `adaptk profile`, or set ADAPTK_ALLOW_MISMATCH=1 to start from it as a "
+            "weak prior"
+        )
+    logger.warning("adaptk: %s. It is a weak prior: adaptk starts at the cheapest arm and climbs", told)
+    return False
 
 
 def _controller(
-    table: GoodputTable | None, arms: Sequence[int], settings: Settings, k_max: int, sizes: Sequence[int]
+    table: GoodputTable | None,
+    arms: Sequence[int],
+    settings: Settings,
+    k_max: int,
+    sizes: Sequence[int],
+    key: dict[str, Any],
+    trusted: bool,
 ) -> Policy:
     from adaptk.controller import Controller
 
-    return Controller(table, arms=arms, settings=settings, seed=settings.seed, k_max=k_max, capture_sizes=sizes)
+    return Controller(
+        table,
+        arms=arms,
+        settings=settings,
+        seed=settings.seed,
+        k_max=k_max,
+        capture_sizes=sizes,
+        identity=identity(key),
+        trusted=trusted,
+    )
 
 
-def _writer(config: Any, settings: Settings, arms: Sequence[int], key: str) -> Any:
+def _writer(config: Any, settings: Settings, arms: Sequence[int], table: str, key: dict[str, Any]) -> Any:
     if settings.trace is None:
         return None
     from adaptk.trace import TraceWriter
@@ -182,7 +213,8 @@ def _writer(config: Any, settings: Settings, arms: Sequence[int], key: str) -> A
         "vllm": compat.vllm_version(),
         "mode": settings.mode,
         "arms": list(arms),
-        "table": key,
+        "table": table,
+        "key": key,
         "schedule": capture.operators_schedule(config),
     }
     return TraceWriter(settings.trace.replace("{rank}", str(_rank(config))), header)
@@ -193,7 +225,7 @@ def _rank(config: Any) -> int:
     return int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
 
 
-def _announce(config: Any, settings: Settings, arms: Sequence[int], key: str, v2: bool) -> None:
+def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, v2: bool) -> None:
     schedule = getattr(getattr(config, "speculative_config", None), "num_speculative_tokens_per_batch_size", None)
     owner = "set by adaptk for capture only" if isinstance(schedule, capture.CaptureSchedule) else "the operator's"
     logger.info(
@@ -202,7 +234,7 @@ def _announce(config: Any, settings: Settings, arms: Sequence[int], key: str, v2
         compat.vllm_version(),
         settings.mode,
         arms,
-        key,
+        table,
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",
     )

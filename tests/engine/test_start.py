@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.trace import TraceWriter
 from adaptk.vllm_plugin import adaptive, capture, compat
-from adaptk.vllm_plugin.start import StartError, _key
+from adaptk.vllm_plugin.identity import table_key
+from adaptk.vllm_plugin.start import StartError, _described
 from adaptk.vllm_plugin.steering import _takes
 from tests.engine.conftest import Lines
 from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
@@ -344,12 +346,98 @@ class TestRunnerV2:
         assert compat.dummy_limit(config, v2=False) == 92
 
 
+class TestTableOfAnotherEngine:
+    """A table that says what it was measured on is held against the engine."""
+
+    @staticmethod
+    def saved(folder: Path, key: dict[str, Any]) -> str:
+        rows = [{"batch": b, "k": k, "itl_ms": 10.0 + 0.1 * k} for b in (1, 16) for k in (0, 1, 3, 7)]
+        path = folder / "table.json"
+        GoodputTable.from_rows(rows, [0.9], {"key": key}).save(path)
+        return str(path)
+
+    def test_the_engines_own_is_used(self, model: Path, tmp_path: Path, log: Lines) -> None:
+        """With its key it is trusted, and so is one that names only part of it."""
+        for key in (table_key(build_config(model)), {"method": "ngram"}, {}):
+            settings = Settings(mode="on", table=self.saved(tmp_path, key))
+            scheduler = build_scheduler(adaptive(Scheduler, settings=settings), build_config(model))
+            assert scheduler.adaptk.controller.trusted
+            assert first_k(scheduler) == 7
+        assert not log.having("another engine")
+        assert log.having("method=ngram")
+
+    def test_another_one_is_refused_naming_what_differs_and_the_remedies(
+        self, model: Path, tmp_path: Path, log: Lines
+    ) -> None:
+        """Inactive with one line; under strict no engine at all."""
+        key = table_key(build_config(model)) | {"device": "H100", "method": "eagle"}
+        table = self.saved(tmp_path, key)
+        scheduler = build_scheduler(adaptive(Scheduler, settings=Settings(mode="on", table=table)), build_config(model))
+        assert not scheduler.adaptk.active
+        assert first_k(scheduler) == 7
+        (line,) = log.having("is inactive")
+        for part in (
+            "ERROR",
+            "device: 'H100' in the table, ",
+            "method: 'eagle' in the table, 'ngram' here",
+            "`adaptk profile`",
+            "ADAPTK_ALLOW_MISMATCH=1",
+            table,
+        ):
+            assert part in line
+        assert "model" not in line.partition("another engine")[2].partition("Measure")[0]
+        with pytest.raises(StartError, match="measured on another engine"):
+            build_scheduler(
+                adaptive(Scheduler, settings=Settings(mode="on", table=table, strict=True)), build_config(model)
+            )
+
+    def test_allowed_it_is_a_weak_prior_with_a_warning(self, model: Path, tmp_path: Path, log: Lines) -> None:
+        """The table's K is not what it starts with."""
+        table = self.saved(tmp_path, {"device": "H100"})
+        settings = Settings(mode="on", table=table, allow_mismatch=True, strict=True)
+        scheduler = build_scheduler(adaptive(Scheduler, settings=settings), build_config(model))
+        assert scheduler.adaptk.active
+        assert not scheduler.adaptk.controller.trusted
+        assert first_k(scheduler) == 0
+        (line,) = log.having("another engine")
+        assert line.startswith("WARNING")
+        assert "device: 'H100' in the table" in line
+        assert "weak prior" in line
+        assert log.having("device=H100")
+
+    def test_allowing_changes_nothing_for_the_engines_own(self, model: Path, tmp_path: Path, log: Lines) -> None:
+        table = self.saved(tmp_path, table_key(build_config(model)))
+        settings = Settings(mode="on", table=table, allow_mismatch=True)
+        scheduler = build_scheduler(adaptive(Scheduler, settings=settings), build_config(model))
+        assert scheduler.adaptk.controller.trusted
+        assert not log.having("WARNING")
+
+    def test_the_trace_holds_the_engines_key_and_the_controller_its_identity(self, model: Path, tmp_path: Path) -> None:
+        """Also where the caller's own controller is driven."""
+        settings = Settings(mode="on", trace=str(tmp_path / "trace.jsonl"))
+        for policy in (None, cycling((1,))):
+            config = build_config(model)
+            scheduler = build_scheduler(adaptive(Scheduler, controller=policy, settings=settings), config)
+            first_k(scheduler)
+            scheduler.shutdown()
+            text = (tmp_path / "trace.jsonl").read_text()
+            assert json.dumps(table_key(config), separators=(",", ":"), ensure_ascii=False) in text.splitlines()[0]
+            (tmp_path / "trace.jsonl").unlink()
+            if policy is None:
+                assert scheduler.adaptk.controller.identity["model"] == model.name
+
+
 def test_the_key_of_a_table_is_shown() -> None:
     """What was measured stands under ``key`` or beside it."""
-    meta = {"name": "bench", "key": {"model": "tiny", "gpu": "none"}, "rows": [1]}
-    assert _key(meta) == "name=bench, model=tiny, gpu=none"
-    assert _key({"key": "tiny/none"}) == "key=tiny/none"
-    assert _key({}) == "no meta"
+
+    def described(meta: dict[str, Any]) -> str:
+        return _described(GoodputTable.from_schedule([[1, 8, 1]], meta=meta))
+
+    assert described({"name": "bench", "key": {"model": "tiny", "gpu": "none"}, "rows": [1]}) == (
+        "model=tiny, name=bench, gpu=none"
+    )
+    assert described({"key": "tiny/none"}) == "key=tiny/none"
+    assert described({"provenance": {"machine": "a"}}) == described({}) == "no meta"
 
 
 def test_decodes_are_told_to_who_can_take_them_by_name() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from adaptk import __version__
+from adaptk.outputs import OutputError
 from adaptk.replay.report import Content, render, write_html
 from adaptk.replay.scenarios import Check
-from adaptk.replay.views.files import OutputError
 from adaptk.replay.views.glossary import TERMS
 from adaptk.replay.views.plots import Picture
 from adaptk.replay.views.remarks import ONE_SEED

@@ -10,7 +10,7 @@ from adaptk.cascade import cascade_counts
 from adaptk.replay.policies.base import Rival, Setup, decoding
 from adaptk.replay.policies.credit import Credit, Played, batch_bin, bin_middle
 from adaptk.step import StepRecord
-from adaptk.table import DEFAULT_ACCEPTANCE
+from adaptk.tabledrafts import DEFAULT_ACCEPTANCE
 
 
 class DepthEwma(Rival):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptk.prior import StepTimePrior
 from adaptk.replay.noise import Noise
 from adaptk.replay.surface import CostSurface
 from adaptk.replay.traces.nonnegative import nonnegative_least_squares
@@ -145,14 +146,27 @@ def mean_factor(noise: Noise) -> float:
     return float(np.exp(noise.sigma**2 / 2.0) * (1.0 + noise.stalls * (noise.stall_factor - 1.0)))
 
 
+def all_drafted(table: GoodputTable, batches: Array, ks: Sequence[int], context: float) -> Array:
+    """Step times of steps that verify all the drafts that are asked for, shape ``(len(batches), len(ks))``.
+
+    Rows of a table hold the drafts that its drafter returned, be they fewer, and a surface is of those that are there.
+    """
+    at = context if table.contexts else None
+    if table.supply is None:
+        return table.itl_grid(batches, ks, at)
+    prior = StepTimePrior(table, sorted(ks))
+    order = [sorted(ks).index(k) for k in ks]
+    return np.exp([[prior.row(int(batch), at)[i] for i in order] for batch in batches])
+
+
 def with_table(surface: CostSurface, table: GoodputTable, unknown: Sequence[int], known: Sequence[int]) -> CostSurface:
     """The surface where each unknown K costs as many times the nearest known K as it does in the table."""
     verify = surface.verify_ms.copy()
-    batches = np.arange(1, surface.max_batch + 1)
+    batches = np.arange(1, surface.max_batch + 1, dtype=np.float64)
     for k in unknown:
         near = min(known, key=lambda other: (abs(other - k), other))
         for level, context in enumerate(surface.contexts.tolist()):
-            times = table.itl_grid(batches, [near, k], context if table.contexts else None)
+            times = all_drafted(table, batches, [near, k], context)
             whole = (verify[level, 1:, near] + surface.draft_ms[1:, near]) * times[:, 1] / times[:, 0]
             verify[level, 1:, k] = np.maximum(whole - surface.draft_ms[1:, k], LEAST * whole)
     return replace(surface, verify_ms=verify)
@@ -166,7 +180,7 @@ def table_over_trace(surface: CostSurface, table: GoodputTable, samples: Samples
     batches, ks = counted.decodes.astype(int), counted.k.astype(int)
     context = float(np.median(counted.context))
     column = {k: i for i, k in enumerate(known)}
-    times = table.itl_grid(np.arange(1, surface.max_batch + 1), known, context if table.contexts else None)
+    times = all_drafted(table, np.arange(1, surface.max_batch + 1, dtype=np.float64), known, context)
     theirs = times[batches - 1, [column[k] for k in ks.tolist()]]
     return float(np.median(theirs / surface.itl_grid(context)[batches, ks]))
 

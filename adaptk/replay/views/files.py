@@ -1,70 +1,20 @@
-"""What a replay writes: rows as JSON, and files in one move."""
+"""What a replay writes: rows as JSON."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
 
 import msgspec
 
 from adaptk._version import __version__
+from adaptk.outputs import write_whole
 from adaptk.replay.evaluate import Row
 
 SCHEMA_VERSION = 2
 KIND = "adaptk-replay"
-
-
-class OutputError(ValueError):
-    """A file cannot be written; the message names it and says why."""
-
-
-def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse what cannot be written, or would replace a file that is read or also written; keys are for the message.
-
-    Raises
-    ------
-    OutputError
-        If an output is a folder or no regular file, lies in no folder that can be written to, cannot be replaced, or is
-        one of the ``inputs`` or another output, under whatever name.
-    """
-    taken = {name: path for name, path in inputs.items() if path is not None}
-    for name, path in outputs.items():
-        if path is None:
-            continue
-        try:
-            _check_output(f"{name} {path}", path)
-        except OutputError:
-            raise
-        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-            raise OutputError(f"{name} {str(path)!r}: cannot be written ({error}): give another path") from None
-        for other, theirs in taken.items():
-            if _same(path, theirs):
-                raise OutputError(f"{name} {path}: is the file of {other} too: give another path")
-        taken[name] = path
-
-
-def _check_output(name: str, path: Path) -> None:
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise OutputError(f"{name}: is a folder: give the path of a file")
-    if target.exists() and not target.is_file():
-        raise OutputError(f"{name}: is no regular file: give another path")
-    if not target.parent.is_dir():
-        raise OutputError(f"{name}: its folder does not exist; make it first")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{name}: its folder cannot be written to: check its permissions or give another path")
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, be it by a link of any kind."""
-    try:
-        return os.path.realpath(one) == os.path.realpath(other) or one.samefile(other)
-    except (OSError, ValueError):
-        return False
 
 
 def write_json(
@@ -136,22 +86,3 @@ _NUMBERS = tuple(name for name, kind in get_type_hints(Row).items() if kind is f
 def _with_nan(row: dict[str, object]) -> dict[str, object]:
     """A row as it was before numbers that are not finite became null."""
     return {**row, **{name: math.nan for name in _NUMBERS if name in row and row[name] is None}}
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the whole new one, never a part.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
-    target = Path(os.path.realpath(path))  # a rename would replace a symbolic link
-    scratch = target.with_name(f"{target.name}.{os.urandom(4).hex()}.tmp")
-    try:
-        scratch.write_bytes(data)
-        scratch.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error}): check the folder and its space") from None

@@ -11,8 +11,9 @@ from adaptk.replay.evaluate import Row
 from adaptk.replay.intervals import Interval
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.views.aggregate import Worst, over_scenarios, ratio, worst
-from adaptk.replay.views.terminal import Column, Line, interval, number, share, table, wrapped
+from adaptk.replay.views.terminal import interval, share
 from adaptk.replay.views.terminal import ratio as shown
+from adaptk.textlines import Column, Line, number, table, wrapped
 
 OWN = "adaptk"
 RIGHT = 0.995

@@ -15,6 +15,7 @@ from adaptk.replay.traces.tokenruns import token_runs
 from adaptk.replay.traces.tracefit import (
     CostFit,
     Samples,
+    all_drafted,
     fit_cost,
     mean_factor,
     played,
@@ -23,6 +24,7 @@ from adaptk.replay.traces.tracefit import (
     with_table,
 )
 from adaptk.replay.workload import Requests
+from adaptk.table import GoodputTable
 from adaptk.trace import read_trace
 from tests.replay.recordings import ARMS, PRESET, InTurn, record, step
 
@@ -180,3 +182,12 @@ def test_fits_a_simulated_engine(tmp_path: Path, runner: int) -> None:
     fitted: CostFit = fit_cost(samples, played(samples))
     grid = fitted.surface("x", 8, 3, 400.0).itl_grid(200.0)
     np.testing.assert_allclose(grid[2:9, :4], surface.itl_grid()[2:9, :4], rtol=0.04)
+
+
+def test_a_table_of_missing_drafts_is_read_at_full_width() -> None:
+    """With a draft in half the steps, a row at K=2 holds one draft: all of them cost twice as much beyond K=0."""
+    rows = [{"batch": b, "k": k, "itl_ms": 10.0 + 0.5 * k} for b in (1, 4) for k in (0, 2)]
+    whole = all_drafted(GoodputTable.from_rows(rows, [0.5]), np.array([1.0, 4.0]), [2, 0], 100.0)
+    assert whole.tolist() == [[11.0, 10.0]] * 2
+    half = all_drafted(GoodputTable.from_rows(rows, [0.5], supply=[0.5]), np.array([1.0, 4.0]), [2, 0], 100.0)
+    assert half == pytest.approx(np.array([[12.0, 10.0]] * 2), rel=0.01)

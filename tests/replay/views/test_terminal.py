@@ -10,20 +10,8 @@ from hypothesis import strategies as st
 
 from adaptk.replay.intervals import Interval
 from adaptk.replay.views.aggregate import overall, summaries
-from adaptk.replay.views.terminal import (
-    WIDTH,
-    Line,
-    folded,
-    interval,
-    legend,
-    listing,
-    number,
-    overall_lines,
-    scenario_lines,
-    share,
-    shortened,
-    wrapped,
-)
+from adaptk.replay.views.terminal import interval, legend, listing, overall_lines, scenario_lines, share
+from adaptk.textlines import WIDTH, Line, folded, number, shortened, wrapped
 from tests.replay.tiny import row
 
 
