@@ -24,6 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one flat row per policy, phase and round")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write adaptk's steps, one JSON line each")
     parser.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="the table that policies start from (default: one profiled just before)",
+    )
+    parser.add_argument(
+        "--distort",
+        type=_factor,
+        metavar="X",
+        help="compare only starts from the table and from one in which the largest K costs X times what it does",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="PNG", default=Path("adaptk-demo.png"), help="the picture (default %(default)s)"
     )
 
@@ -35,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from adaptk.demo.progress import Progress
     from adaptk.demo.session import Options, Outcome
     from adaptk.demo.session import run as run_session
+    from adaptk.table import GoodputTable, TableError
     from adaptk.trace import TraceError
 
     for path in (arguments.json, arguments.trace, arguments.out):
@@ -43,9 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
     outcome = Outcome()
     try:
+        table = None if arguments.table is None else GoodputTable.load(arguments.table)
+        if table is not None and not table.has_times:
+            return _fail(f"{arguments.table}: has no step times; give a table that was measured")
         with Progress() as progress:
-            run_session(Options(rounds, arguments.quick, arguments.trace), outcome, progress)
-    except (EngineError, ModelError, TraceError) as error:
+            run_session(Options(rounds, arguments.quick, arguments.trace, table, arguments.distort), outcome, progress)
+    except (EngineError, ModelError, TableError, TraceError) as error:
         return _fail(str(error))
     report(outcome, arguments.json, arguments.out)
     return 130 if outcome.interrupted else 0
@@ -75,6 +91,16 @@ def report(outcome: object, json: Path | None, out: Path) -> None:
         print(error)
     else:
         print(f"Picture: {out}")
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 100.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a factor from 0.01 to 100, as 1.5")
+    return value
 
 
 def _fail(message: str) -> int:

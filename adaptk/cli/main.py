@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from adaptk._version import __version__
-from adaptk.cli import demo, replay
+from adaptk.cli import demo, profile, replay, surface, table
 
-COMMANDS = (demo, replay)
+COMMANDS = (profile, surface, table, replay, demo)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,14 +22,18 @@ def parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         sub = commands.add_parser(command.NAME, help=command.HELP, description=command.HELP)
         command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, passes_on=getattr(command, "PASSES_ON", False))
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit status."""
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser().parse_args(given, argparse.Namespace(argv=given))
+    whole = parser()
+    arguments, rest = whole.parse_known_args(given, argparse.Namespace(argv=given))
+    if rest and not arguments.passes_on:
+        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     status: int = arguments.run(arguments)
     return status
 

@@ -16,6 +16,11 @@ def count(text: str) -> int:
     return value
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 with commas between them, rising."""
+    return tuple(sorted({count(part) for part in text.split(",")}))
+
+
 def arms(text: str) -> tuple[int, ...]:
     """Numbers of drafts with commas between them, rising."""
     try:

@@ -132,6 +132,13 @@ class LocalEngine:
         self._scheduler: Any = self._engine.engine_core.engine_core.scheduler if drafter else None
         self._requests = 0
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """What this engine is, as a table's key says it."""
+        from adaptk.vllm_plugin.identity import table_key
+
+        return table_key(self._engine.vllm_config)
+
     def run(self, phase: Phase, policy: Policy | None = None, max_steps: int | None = None) -> Run:
         """Run ``phase`` under ``policy``; its wall times are those of the engine's whole step."""
         if self._scheduler is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from adaptk.demo.load import PHASES
 from adaptk.demo.measure import OVERALL, Row, speeds, spread
-from adaptk.demo.policies import ADAPTK, ARMS, POLICIES, Played
+from adaptk.demo.policies import ADAPTK, ARMS, DISTORTED, POLICIES, Played
 from adaptk.demo.table import label
 
 
@@ -69,7 +69,7 @@ def _draw_time(batch_axes: Any, k_axes: Any, played: Mapping[str, Sequence[Playe
 
 def _draw_goodput(axes: Any, parts: Sequence[Row]) -> None:
     columns = (*PHASES, OVERALL)
-    present = [policy for policy in POLICIES if any(row.policy == policy for row in parts)]
+    present = [policy for policy in (*POLICIES, *DISTORTED) if any(row.policy == policy for row in parts)]
     height = 0.8 / max(1, len(present))
     for i, policy in enumerate(present):
         places, values, errors = [], [], []

@@ -18,6 +18,10 @@ ARMS = (0, 1, 3, 7)
 NONE, TABLE, ADAPTK = "none", "table", "adaptk"
 FIXED = tuple(f"k{k}" for k in ARMS)
 POLICIES = (NONE, *FIXED, TABLE, ADAPTK)
+# The same two from a table that is wrong on purpose, where that is asked for.
+DISTORTED_TABLE, DISTORTED_ADAPTK = "distorted-table", "distorted-adaptk"
+DISTORTED = (DISTORTED_TABLE, DISTORTED_ADAPTK)
+RIGHT_AND_WRONG = ("k0", TABLE, ADAPTK, *DISTORTED)
 
 
 class Policy(Protocol):
@@ -117,8 +121,31 @@ class Recorder:
         return played
 
 
-def steered(table: GoodputTable, max_batch: int) -> dict[str, Policy]:
-    """The policies that share one engine, by name; adaptk starts from the same table that the static policy uses."""
+def steered(table: GoodputTable, max_batch: int, distortion: float | None = None) -> dict[str, Policy]:
+    """The policies that share one engine, by name; adaptk starts from the same table that the static policy uses.
+
+    With ``distortion`` there are two more, which start from a table that is wrong by it.
+    """
     fixed: dict[str, Policy] = {f"k{k}": FixedK(k) for k in ARMS}
-    adaptive = Controller(table, arms=ARMS, settings=Settings(), seed=0)
-    return {**fixed, TABLE: StaticTable(table, ARMS, max_batch), ADAPTK: adaptive}
+    policies = {**fixed, **_from_table(table, max_batch, TABLE, ADAPTK)}
+    if distortion is not None:
+        policies |= _from_table(distorted(table, distortion), max_batch, DISTORTED_TABLE, DISTORTED_ADAPTK)
+    return policies
+
+
+def distorted(table: GoodputTable, factor: float) -> GoodputTable:
+    """The table with its times steeper in K by ``factor``, at K=0 against the largest K, and in between by degrees.
+
+    Above 1 it makes drafting look dearer than it is, below 1 cheaper.
+    """
+    deepest = max(table.ks)
+    rows = [
+        {"batch": row.batch, "k": row.k, "context": row.context, "itl_ms": row.itl_ms * factor ** (row.k / deepest)}
+        for row in table.rows
+    ]
+    return GoodputTable.from_rows(rows, table.acceptance, supply=table.supply)
+
+
+def _from_table(table: GoodputTable, max_batch: int, static: str, adaptive: str) -> dict[str, Policy]:
+    controller = Controller(table, arms=ARMS, settings=Settings(), seed=0)
+    return {static: StaticTable(table, ARMS, max_batch), adaptive: controller}

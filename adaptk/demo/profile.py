@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from adaptk.demo.engine import Runner
 from adaptk.demo.load import copy_phase
 from adaptk.demo.policies import ARMS, Sweep
+from adaptk.profile.estimate import AcceptanceCounts
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 
@@ -36,15 +37,17 @@ def profile(
         Called with each batch size before it is measured.
     """
     rows: list[dict[str, Any]] = []
-    records: list[list[StepRecord]] = []
+    counts = AcceptanceCounts()
     steps = 1 + repeats * BLOCK * len(ARMS)  # the first computes the prompts
     for batch in batches:
         progress(batch)
         sweep = Sweep(ARMS, BLOCK)
         engine.run(copy_phase(_ROUND, 1, steps * 3, streams=batch), sweep, steps)
         rows.extend(cells(sweep.records, batch))
-        records.append(sweep.records)
-    return GoodputTable.from_rows(rows, acceptance=acceptance(records, max(ARMS)), meta={"name": "adaptk demo"})
+        counts = counts.merge(AcceptanceCounts.from_records(sweep.records, max(ARMS)))
+    return GoodputTable.from_rows(
+        rows, counts.conditional(), {"name": "adaptk demo"}, acceptance_counts=counts.counts()
+    )
 
 
 def cells(records: Sequence[StepRecord], batch: int) -> list[dict[str, Any]]:
@@ -57,31 +60,3 @@ def cells(records: Sequence[StepRecord], batch: int) -> list[dict[str, Any]]:
     return [
         {"batch": batch, "k": k, "itl_ms": median(ms), "context": None, "n": len(ms)} for k, ms in sorted(times.items())
     ]
-
-
-def acceptance(runs: Iterable[Sequence[StepRecord]], k_max: int) -> list[float]:
-    """Probability per position that a draft was made there and accepted, given that all before it were.
-
-    A draft that was asked for and not made counts as a failure: so the acceptance length that the table derives from
-    these is the one that was measured, whatever the drafter found. Positions without a trial repeat the last one.
-
-    Parameters
-    ----------
-    runs
-        Records of several runs, in order within each.
-    k_max
-        Positions wanted.
-    """
-    trials, hits = [0] * k_max, [0] * k_max
-    for records in runs:
-        for before, step in pairwise(records):
-            if step.prefill_tokens:
-                continue
-            for accepted in step.accepted:
-                for position in range(min(before.k, accepted + 1, k_max)):
-                    trials[position] += 1
-                    hits[position] += position < accepted
-    values: list[float] = []
-    for trial, hit in zip(trials, hits, strict=True):
-        values.append(hit / trial if trial else (values[-1] if values else 0.0))
-    return values

@@ -8,14 +8,15 @@ from statistics import median
 
 from adaptk.demo.load import PHASES
 from adaptk.demo.measure import DROP_BEYOND, OVERALL, Row, Spread, Turn, best, paired_ratios, speeds, spread
-from adaptk.demo.policies import ADAPTK, FIXED, NONE, POLICIES
+from adaptk.demo.policies import ADAPTK, DISTORTED, DISTORTED_ADAPTK, DISTORTED_TABLE, FIXED, NONE, POLICIES, TABLE
 
 COLUMNS = (*PHASES, OVERALL)
 _Cell = Callable[[Sequence[Row], str, str], str]
 _CELL = 17
 WIDTH = 80
 ENOUGH_ROUNDS = 5  # the range of fewer holds the median with less than 90 % confidence
-_NAMES = {NONE: "no drafter", **{name: f"K={name[1:]}" for name in FIXED}, "table": "table", ADAPTK: "adaptk"}
+_NAMES = {NONE: "no drafter", **{name: f"K={name[1:]}" for name in FIXED}, TABLE: "table", ADAPTK: "adaptk"}
+_NAMES |= {DISTORTED_TABLE: "table*", DISTORTED_ADAPTK: "adaptk*"}
 
 
 def render(parts: Sequence[Row], rounds: int) -> str:
@@ -63,7 +64,7 @@ def greedy_note(turns: Sequence[Turn], greedy: Sequence[str]) -> str:
 def _block(parts: Sequence[Row], cell: _Cell) -> list[str]:
     head = f"{'':<11}" + "".join(f"{column:>{_CELL}}" for column in COLUMNS)
     body = []
-    for policy in POLICIES:
+    for policy in _NAMES:
         cells = [cell(parts, column, policy) for column in COLUMNS]
         if any(cells):
             body.append(f"{label(policy):<11}" + "".join(f"{text or '-':>{_CELL}}" for text in cells))
@@ -107,18 +108,23 @@ def _best_lines(parts: Sequence[Row]) -> list[str]:
         ratios = paired_ratios(parts, column, ADAPTK, rival) if rival else []
         if rival and ratios:
             lines.append(f"adaptk over the best other policy, {column}: {shown(spread(ratios))} ({label(rival)})")
+    for policy in (ADAPTK, *DISTORTED):
+        ratios = paired_ratios(parts, OVERALL, policy, TABLE)
+        if ratios and any(row.policy in DISTORTED for row in parts):
+            lines.append(f"{label(policy)} over the right table, {OVERALL}: {shown(spread(ratios))}")
     return lines
 
 
 def _footing(parts: Sequence[Row], rounds: int) -> list[str]:
     turns = [row for row in parts if row.phase != OVERALL]
     dropped, steps = sum(row.dropped for row in turns), sum(row.dropped + row.steps for row in turns)
-    by_policy = {policy: sum(row.dropped for row in turns if row.policy == policy) for policy in POLICIES}
+    by_policy = {policy: sum(row.dropped for row in turns if row.policy == policy) for policy in _NAMES}
     counts = ", ".join(f"{label(policy)} {count}" for policy, count in by_policy.items() if count)
     limit = (
         f"those over {DROP_BEYOND:g} times the median step of their phase ({counts})" if dropped else "none too long"
     )
-    texts = [f"Dropped: {dropped} of {steps} steps, {limit}."]
+    texts = ["* from a table that is wrong on purpose."] if any(row.policy in DISTORTED for row in parts) else []
+    texts += [f"Dropped: {dropped} of {steps} steps, {limit}."]
     if rounds < ENOUGH_ROUNDS:
         texts.append(f"{rounds} finished round(s): too few for a 90 % interval, so this claims nothing.")
     else:

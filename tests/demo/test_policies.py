@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from adaptk.controller import Controller
 from adaptk.decision import Decision
-from adaptk.demo.policies import ADAPTK, ARMS, POLICIES, FixedK, Played, Recorder, StaticTable, Sweep, steered
+from adaptk.demo.policies import (
+    ADAPTK,
+    ARMS,
+    DISTORTED,
+    DISTORTED_TABLE,
+    POLICIES,
+    FixedK,
+    Played,
+    Recorder,
+    StaticTable,
+    Sweep,
+    distorted,
+    steered,
+)
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 
@@ -22,6 +37,18 @@ def test_names_are_the_contract_of_the_json_rows() -> None:
     adaptive = steered(TABLE, 32)[ADAPTK]
     assert isinstance(adaptive, Controller)
     assert adaptive.arms == ARMS
+
+
+def test_a_distorted_table_is_steeper_in_k() -> None:
+    """By the factor at the largest K against K=0; two policies start from it beside those of the right table."""
+    rows = [{"batch": 1, "k": k, "itl_ms": 10.0 + k, "context": 64} for k in ARMS]
+    right = GoodputTable.from_rows(rows, [0.5], supply=[0.9])
+    wrong = distorted(right, 2.0)
+    assert [row.itl_ms / (10.0 + row.k) for row in wrong.rows] == pytest.approx([2 ** (k / 7) for k in ARMS])
+    assert (wrong.acceptance, wrong.supply, wrong.contexts) == (right.acceptance, right.supply, right.contexts)
+    assert set(steered(right, 8, 2.0)) == {*POLICIES, *DISTORTED} - {"none"}
+    dear, cheap = (steered(right, 8, factor)[DISTORTED_TABLE] for factor in (50.0, 0.02))
+    assert (dear.choose(1), cheap.choose(1)) == (0, 7)
 
 
 def test_fixed_and_table_never_learn() -> None:

@@ -1,8 +1,6 @@
-"""The brief profile: which steps count for a cell, and what acceptance means for a drafter that often finds nothing."""
+"""The brief profile: which steps count for a cell."""
 
 from __future__ import annotations
-
-import pytest
 
 from adaptk.demo import profile
 from adaptk.demo.load import Phase
@@ -32,25 +30,6 @@ def test_cells_leave_out_changes_of_k_prefills_and_other_batches() -> None:
         {"batch": 2, "k": 1, "itl_ms": 21.0, "context": None, "n": 2},
         {"batch": 2, "k": 3, "itl_ms": 30.0, "context": None, "n": 1},
     ]
-
-
-def test_acceptance_counts_a_missing_draft_as_a_failure() -> None:
-    """Three asked for; the requests got 3, 2 and 0 drafts, of which 3, 1 and 0 were accepted.
-
-    Position 1: 2 of 3. Position 2: 1 of 2. Position 3: 1 of 1. So AL(3) = 1 + 2/3 + 1/3 + 1/3, and measured were
-    4 + 2 + 1 tokens over 3 requests.
-    """
-    run = [_step(3, 10.0, [0, 0, 0], [0, 0, 0]), _step(0, 10.0, [3, 2, 0], [3, 1, 0])]
-    values = profile.acceptance([run], 3)
-    assert values == pytest.approx([2 / 3, 1 / 2, 1.0])
-    length = 1 + values[0] + values[0] * values[1] + values[0] * values[1] * values[2]
-    assert length == pytest.approx((4 + 2 + 1) / 3)
-
-
-def test_positions_that_were_not_asked_for_are_no_trials() -> None:
-    """At K=1 the second position was not tried; it takes the value of the first."""
-    run = [_step(1, 10.0, [0, 0], [0, 0]), _step(1, 10.0, [1, 1], [1, 0])]
-    assert profile.acceptance([run], 2) == [0.5, 0.5]
 
 
 class _Engine:

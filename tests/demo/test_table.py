@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from adaptk.demo import load, measure, table
 from adaptk.demo.measure import Row, Run, Step, Turn
-from adaptk.demo.policies import POLICIES
+from adaptk.demo.policies import DISTORTED, POLICIES
 
 SPEEDS = {"none": 110, "k0": 100, "k1": 120, "k3": 150, "k7": 130, "table": 160, "adaptk": 156}
+SPEEDS |= dict(zip(DISTORTED, (120, 152), strict=True))
 
 
-def _rows(rounds: int, dropped: int = 0) -> list[Row]:
+def _rows(rounds: int, dropped: int = 0, policies: tuple[str, ...] = POLICIES) -> list[Row]:
     parts = [
         Row(
             policy=policy,
@@ -23,7 +24,7 @@ def _rows(rounds: int, dropped: int = 0) -> list[Row]:
         )
         for round_ in range(rounds)
         for phase in load.PHASES
-        for policy in POLICIES
+        for policy in policies
     ]
     return [*parts, *measure.overall(parts, load.PHASES)]
 
@@ -41,6 +42,19 @@ def test_table_fits_80_columns_and_says_what_it_compares() -> None:
     assert "adaptk over the best other policy, chat: 0.97 [0.97,0.97] (table)" in lines
     assert "Dropped: 12600 of 23100 steps" in text.replace("\n", " ")
     assert "94 % confidence" in text
+
+
+def test_distorted_policies_are_told_apart_and_set_against_the_right_table() -> None:
+    """A star each, a line that says what it means, and the ratios that say whether the distortion was overcome."""
+    text = table.render(_rows(5, policies=(*POLICIES, *DISTORTED)), 5)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith("table* ")]
+    assert "adaptk over the right table, overall: 0.97 [0.97,0.97]" in lines
+    assert "table* over the right table, overall: 0.75 [0.75,0.75]" in lines
+    assert "adaptk* over the right table, overall: 0.95 [0.95,0.95]" in lines
+    assert "* from a table that is wrong on purpose." in lines
+    assert "*" not in table.render(_rows(5), 5)
 
 
 def test_one_round_shows_no_interval_and_claims_nothing() -> None:

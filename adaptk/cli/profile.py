@@ -1,0 +1,255 @@
+"""``adaptk profile``: a table of step times and acceptance, measured on the real engine."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adaptk.cli import options
+from adaptk.cli.console import print_lines
+from adaptk.cli.durations import duration
+
+if TYPE_CHECKING:
+    from adaptk.profile.allocate import Progress, Visit
+    from adaptk.profile.orders import Doing, Engine, EngineOrder
+    from adaptk.profile.run import Profile, Request
+    from adaptk.table import GoodputTable
+
+NAME = "profile"
+HELP = "measure a table on the real engine: give what vllm serve would be given"
+PASSES_ON = True  # what it does not know is vLLM's
+OUT = Path("table.json")
+BUDGET, TARGET, MAX_TOKENS = 600.0, 0.03, 128
+USAGE = "adaptk profile MODEL [options] [arguments of vllm serve]"
+EPILOG = """\
+Everything else goes to vLLM as vllm serve would take it. For example:
+  adaptk profile MODEL --max-num-seqs 32 --budget 5m --out table.json \\
+    --speculative-config '{"method": "ngram", "num_speculative_tokens": 7}'"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.usage, parser.epilog = USAGE, EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.allow_abbrev = False  # vLLM's options begin like some of these
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE",
+                        help="the table (default %(default)s); its journal is kept beside it")  # fmt: skip
+    parser.add_argument("--budget", type=duration, default=BUDGET, metavar="TIME",
+                        help="time of measuring, the engine's start not counted, as 5m (default 10m)")  # fmt: skip
+    parser.add_argument("--target", type=_share, default=TARGET, metavar="X",
+                        help="width of a 95 %% interval at which a cell is done (default %(default)s)")  # fmt: skip
+    parser.add_argument("--arms", type=options.arms, metavar="K,K,...",
+                        help="K to measure (default: 0, 1, 3, 7 and num_speculative_tokens)")  # fmt: skip
+    parser.add_argument("--batches", type=options.counts, metavar="B,B,...",
+                        help="batch sizes (default: powers of two up to max_num_seqs)")  # fmt: skip
+    parser.add_argument("--contexts", type=options.counts, metavar="C,C,...",
+                        help="tokens per request in the KV cache (default: two levels that fit)")  # fmt: skip
+    parser.add_argument("--prompts", type=Path, metavar="FILE",
+                        help="JSONL with prompt or turns, for acceptance and context (default: built-in)")  # fmt: skip
+    parser.add_argument("--temperature", type=_temperature, default=0.0, metavar="T",
+                        help="of the answers (default %(default)s)")  # fmt: skip
+    parser.add_argument("--max-tokens", type=options.count, default=MAX_TOKENS, metavar="N",
+                        help="longest answer (default %(default)s)")  # fmt: skip
+    parser.add_argument("--baseline", action="store_true",
+                        help="also measure the engine without a drafter, and what having one costs")  # fmt: skip
+    parser.add_argument("--resume", action="store_true", help="go on with what --out and its journal hold")
+    parser.add_argument("--from-traces", type=Path, nargs="+", metavar="FILE",
+                        help="build the table from traces of ADAPTK_TRACE instead; starts no engine")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, write the table and show it; 0, 1 after an error, 130 after an interrupt."""
+    from adaptk.profile.prompts import PromptsError
+    from adaptk.table import TableError
+    from adaptk.trace import TraceError
+
+    if find_spec("scipy") is None:
+        return _fail("scipy is not installed: pip install 'adaptk[profile]'")
+    try:
+        if arguments.from_traces:
+            return _from_traces(arguments)
+        return _measure(arguments)
+    except (PromptsError, TableError, TraceError, ValueError) as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+
+
+def _from_traces(arguments: argparse.Namespace) -> int:
+    from adaptk.profile.traces import table_from_traces
+
+    if arguments.rest:
+        return _fail(f"{shlex.join(arguments.rest)}: no engine is started with --from-traces; leave this out")
+    made = table_from_traces(arguments.from_traces)
+    made.table.save(arguments.out)
+    _show(made.table, arguments.out, made.notes)
+    return 0
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    from adaptk.profile.orders import EngineDiedError
+    from adaptk.profile.run import Profile
+    from adaptk.vllm_plugin.profile_process import EngineProcess
+
+    if find_spec("vllm") is None:
+        return _fail("vLLM is not installed beside adaptk: install it, or use --from-traces or adaptk surface")
+    request = _request(arguments)
+    with Bar() as bar:
+
+        def start(order: EngineOrder) -> Engine:
+            bar.say("Starting the engine" if order.drafter else "Starting the engine without a drafter")
+            return EngineProcess(order, bar.doing)
+
+        profile = Profile(request, start, bar)
+        status, trouble = 0, ""
+        try:
+            profile.run()
+        except EngineDiedError as error:
+            status, trouble = 1, f"{error}\n{_how_to_go_on(error.doing)}" if profile.table else str(error)
+        except KeyboardInterrupt:
+            status, trouble = 130, "interrupted: --resume goes on"
+    _report(profile, request)
+    return _fail(trouble, status) if trouble else 0
+
+
+def _request(arguments: argparse.Namespace) -> Request:
+    """What the options ask for.
+
+    Raises
+    ------
+    ValueError
+        If an option cannot be met, or nothing says which engine to start.
+    """
+    from adaptk.profile.journal import read_journal
+    from adaptk.profile.orders import EngineOrder
+    from adaptk.profile.prompts import read_prompts
+    from adaptk.profile.run import Request, journal_path
+    from adaptk.profile.session import Plan
+
+    out: Path = arguments.out
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"{out}: its folder does not exist; make it first")
+    if out.exists() and not arguments.resume:
+        raise ValueError(f"{out}: exists already: go on with --resume, remove it, or give another --out")
+    rest = tuple(arguments.rest)
+    if not rest and arguments.resume:
+        rest = read_journal(journal_path(out)).began.arguments
+    if not rest:
+        raise ValueError("no engine is named: give what vllm serve would be given, the model first")
+    prompts = read_prompts(arguments.prompts)
+    return Request(
+        engine=EngineOrder(rest, arguments.arms, prompts, temperature=arguments.temperature),
+        plan=Plan(
+            prompts=len(prompts),
+            budget_s=arguments.budget,
+            target=arguments.target,
+            max_tokens=arguments.max_tokens,
+            batches=arguments.batches,
+            contexts=arguments.contexts,
+        ),
+        out=out,
+        command=shlex.join(["adaptk", *arguments.argv]),
+        baseline=arguments.baseline,
+        resume=arguments.resume,
+    )
+
+
+def _report(profile: Profile, request: Request) -> None:
+    if profile.table is None:
+        return
+    _show(profile.table, request.out, profile.notes)
+    print("\n".join(textwrap.wrap(profile.summary, 80)))
+    for tax in profile.taxes:
+        interval = "" if tax.low is None or tax.high is None else f" [{tax.low:.2f},{tax.high:.2f}]"
+        where = "" if tax.context is None else f", context {tax.context:g}"
+        print(f"K=0 over no drafter, batch {tax.batch}{where}: {tax.ratio:.2f}{interval}")
+
+
+def _show(table: GoodputTable, out: Path, notes: list[str]) -> None:
+    from adaptk.tabletools import show
+    from adaptk.tabletools.survey import survey
+
+    seen = survey(table, None, None)
+    print_lines([*show.run_lines(seen, table), *show.tie_lines(seen)])
+    for note in notes:
+        print("\n".join(textwrap.wrap(f"Note: {note}", 80, subsequent_indent="  ")))
+    print(f"Table: {out} (adaptk table show, check, export --vllm)")
+
+
+def _how_to_go_on(doing: Doing | None) -> str:
+    if doing is None or doing.k == 0:
+        return "What was measured until then is in the table; --resume goes on."
+    return (
+        f"What was measured until then is in the table. --resume goes on without K={doing.k} at batch {doing.batch} "
+        "and beyond; with --arms it goes on without that K altogether."
+    )
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a share between 0 and 1, as 0.03")
+    return value
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 10.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a temperature from 0 to 10")
+    return value
+
+
+def _fail(message: str, status: int = 1) -> int:
+    print(f"adaptk profile: {message}", file=sys.stderr)
+    return status
+
+
+class Bar:
+    """The session's progress on standard error: a bar with the time left on a terminal, plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        from adaptk.demo.progress import Progress as Shown
+
+        self._shown = Shown(timed=True)
+        self._what = ""
+
+    def __enter__(self) -> Bar:
+        self._shown.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.__exit__(None, None, None)
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._shown.say(text)
+
+    def doing(self, at: Doing) -> None:
+        """Show what the engine is at."""
+        self._shown.doing(f"{self._what}K={at.k}")
+
+    def answering(self, answered: int, seconds_left: float) -> None:
+        """Show that prompts are being answered."""
+        self._what = "answers, "
+        self._shown.reach(0.0, seconds_left, f"answering prompts, {answered} done")
+
+    def visiting(self, visit: Visit, progress: Progress) -> None:
+        """Show which visit begins, how far the session is and how long it may still take."""
+        context = "" if visit.group.context is None else f", context {visit.group.context:g}"
+        self._what = f"batch {visit.group.batch}{context}, "
+        done = f"{progress.settled} of {progress.cells} cells done"
+        self._shown.reach(progress.share, progress.seconds_left, f"{self._what}{visit.why}; {done}")
+
+    def measured(self) -> None:
+        """A visit ended; the next one will say more."""

@@ -1,0 +1,79 @@
+"""Prompts to measure acceptance on: the user's, or a small built-in set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptk.tablerows import shown
+
+MAX_PROMPTS = 100_000
+MAX_BYTES = 1 << 30
+
+
+class PromptsError(ValueError):
+    """The prompts cannot be used; the message names file, line and remedy."""
+
+
+def read_prompts(path: Path | None) -> tuple[str, ...]:
+    """Prompts of a JSONL file, one object per line with ``prompt``, or ``turns`` of which the first is taken.
+
+    Parameters
+    ----------
+    path
+        ``None``: the built-in set, which mixes chat, code, copying, summaries, mathematics and translation.
+
+    Raises
+    ------
+    PromptsError
+        If the file cannot be read, a line is no such object, or there is no prompt in it.
+    """
+    if path is None:
+        return _read(files("adaptk.data").joinpath("prompts.jsonl").read_bytes(), "the built-in prompts")
+    try:
+        if not path.is_file():
+            raise PromptsError(f"{path}: there is no such file: give a JSONL file with a prompt on each line")
+        if path.stat().st_size > MAX_BYTES:
+            raise PromptsError(f"{path}: has {path.stat().st_size} bytes, more than {MAX_BYTES}: give fewer prompts")
+        return _read(path.read_bytes(), str(path))
+    except OSError as error:
+        raise PromptsError(f"{path}: cannot be read ({error}): check its permissions") from None
+
+
+def digest(prompts: Sequence[str]) -> str:
+    """What tells one set of prompts from another one; says nothing of what they hold."""
+    return hashlib.sha256("\0".join(prompts).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _read(data: bytes, name: str) -> tuple[str, ...]:
+    prompts: list[str] = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        if len(prompts) >= MAX_PROMPTS:
+            raise PromptsError(f"{name}: has more than {MAX_PROMPTS} prompts: give fewer")
+        prompts.append(_prompt(line, f"{name}, line {number}"))
+    if not prompts:
+        raise PromptsError(f"{name}: holds no prompt: give one object with prompt or turns per line")
+    return tuple(prompts)
+
+
+def _prompt(line: bytes, where: str) -> str:
+    remedy = 'give an object with "prompt": text, or "turns": [text, ...]'
+    try:
+        entry: Any = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise PromptsError(f"{where}: is no JSON ({error}): {remedy}") from None
+    if not isinstance(entry, dict):
+        raise PromptsError(f"{where}: is {shown(entry)}: {remedy}")
+    text = entry.get("prompt")
+    if text is None and isinstance(entry.get("turns"), list) and entry["turns"]:
+        text = entry["turns"][0]
+    if not isinstance(text, str) or not text.strip():
+        raise PromptsError(f"{where}: has no text in prompt or turns: {remedy}")
+    return text

@@ -1,0 +1,247 @@
+"""A whole profile: the engine, then, if wanted, the one without a drafter, and the table, rewritten as it goes."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adaptk._version import __version__
+from adaptk.profile.estimate import Group, GroupEstimate
+from adaptk.profile.journal import Began, Journal, Past, read_journal
+from adaptk.profile.orders import Engine, EngineInfo, EngineOrder
+from adaptk.profile.prompts import digest
+from adaptk.profile.result import Tax, build_table, taxes
+from adaptk.profile.session import Plan, Session, Watcher
+from adaptk.table import GoodputTable
+from adaptk.tablekey import differences
+
+BASELINE_SHARE = 0.2  # of the budget
+
+
+class Request(NamedTuple):
+    """What was asked for.
+
+    Parameters
+    ----------
+    engine
+        Which engine.
+    plan
+        What to measure.
+    out
+        The table's file.
+    command
+        As it was typed, for the table's notes.
+    baseline, resume
+        Whether the engine without a drafter is measured too, and whether an earlier run is gone on with.
+    """
+
+    engine: EngineOrder
+    plan: Plan
+    out: Path
+    command: str
+    baseline: bool = False
+    resume: bool = False
+
+
+class Profile:
+    """Runs a request; what is known so far is in the table's file whenever it ends.
+
+    Parameters
+    ----------
+    request
+        What was asked for.
+    start
+        Starts an engine.
+    watcher
+        Is told how far it is.
+    """
+
+    def __init__(self, request: Request, start: Callable[[EngineOrder], Engine], watcher: Watcher) -> None:
+        self.table: GoodputTable | None = None
+        self.taxes: list[Tax] = []
+        self._request = request
+        self._start = start
+        self._watcher = watcher
+        self._info: EngineInfo | None = None
+        self._session: Session | None = None
+        self._bare: Session | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the table should know."""
+        return [note for session in (self._session, self._bare) if session is not None for note in session.notes]
+
+    @property
+    def summary(self) -> str:
+        """What is known how well, and why it ended."""
+        allocator = self._session.allocator if self._session is not None else None
+        return allocator.summary() if allocator is not None else ""
+
+    def run(self) -> None:
+        """Measure and write; after any error, too, the table holds what was measured until then.
+
+        Raises
+        ------
+        EngineDiedError
+            If an engine does not start or dies.
+        JournalError
+            If the journal cannot be written, or is of something else than what is to be resumed.
+        TableError
+            If the table cannot be written.
+        ValueError
+            If nothing fits the engine.
+        """
+        request = self._request
+        path = journal_path(request.out)
+        past = read_journal(path) if request.resume else None
+        if past is not None:
+            _check_same(past, request)
+        journal = Journal(path, fresh=past is None)
+        empty = past is None
+        try:
+            engine = self._start(request.engine)
+            try:
+                self._info = engine.info
+                if past is not None:
+                    _check_key(past, engine.info, path)
+                journal.write(_began(request, engine.info))
+                empty = False
+                self._measure(engine, journal, past)
+            finally:
+                engine.close()
+            if request.baseline:
+                self._measure_bare(journal, past)
+        finally:
+            journal.close()
+            if empty:  # nothing was started: what is left would only be in the way of the next try
+                path.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write what is known; nothing where that is nothing.
+
+        Raises
+        ------
+        TableError
+            If the file cannot be written.
+        """
+        if self._session is None or self._info is None:
+            return
+        bare = self._estimates(self._bare)
+        table = build_table(
+            self._session.estimates(), self._session.acceptance, self._info.key, self._provenance(), bare
+        )
+        if table is not None:
+            self.table, self.taxes = table, taxes(self._session.estimates(), bare)
+            table.save(self._request.out)
+
+    def _measure(self, engine: Engine, journal: Journal, past: Past | None) -> None:
+        request = self._request
+        share = 1.0 - BASELINE_SHARE * request.baseline
+        plan = request.plan._replace(budget_s=share * request.plan.budget_s)
+        self._session = Session(engine, plan, journal, _Saving(self._watcher, self.save), past)
+        try:
+            self._session.run()
+        finally:
+            self.save()
+
+    def _measure_bare(self, journal: Journal, past: Past | None) -> None:
+        request, session = self._request, self._session
+        assert session is not None
+        assert session.allocator is not None
+        self._watcher.say("Starting the engine without a drafter")
+        engine = self._start(request.engine._replace(drafter=False, arms=None))
+        try:
+            grid = session.allocator.grid
+            plan = request.plan._replace(
+                budget_s=BASELINE_SHARE * request.plan.budget_s,
+                batches=tuple(sorted({group.batch for group in grid})),
+                contexts=tuple(sorted({int(group.context or 0) for group in grid})),
+            )
+            self._bare = Session(engine, plan, journal, _Saving(self._watcher, self.save), past, bare=True)
+            self._bare.run()
+        finally:
+            engine.close()
+            self.save()
+
+    @staticmethod
+    def _estimates(session: Session | None) -> dict[Group, GroupEstimate]:
+        return session.estimates() if session is not None else {}
+
+    def _provenance(self) -> dict[str, Any]:
+        session, engine = self._session, self._request.engine
+        assert session is not None
+        allocator = session.allocator
+        return {
+            "how": "adaptk profile",
+            "adaptk": __version__,
+            "command": self._request.command,
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{platform.machine()}, {platform.system()}",
+            "seconds": round(session.seconds, 1),
+            "prompts": session.answered,
+            "prompts_digest": digest(engine.prompts),
+            "temperature": engine.temperature,
+            "max_tokens": self._request.plan.max_tokens,
+            "ended": (allocator.reason if allocator is not None else None) or "cut short",
+            "notes": session.notes,
+        }
+
+
+class _Saving:
+    """Passes on what a session says, and saves the table after each visit."""
+
+    def __init__(self, watcher: Watcher, save: Callable[[], None]) -> None:
+        self.answering = watcher.answering
+        self.visiting = watcher.visiting
+        self.say = watcher.say
+        self._measured = watcher.measured
+        self._save = save
+
+    def measured(self) -> None:
+        """A visit ended."""
+        self._save()
+        self._measured()
+
+
+def journal_path(out: Path) -> Path:
+    """Where the journal of a table lies: beside it.
+
+    Examples
+    --------
+    >>> journal_path(Path("tables/a.json")).name
+    'a.profile.jsonl'
+    """
+    return out.with_name(f"{out.stem}.profile.jsonl")
+
+
+def _began(request: Request, info: EngineInfo) -> Began:
+    return Began(
+        arguments=request.engine.arguments,
+        info=info,
+        prompts=digest(request.engine.prompts),
+        temperature=request.engine.temperature,
+        max_tokens=request.plan.max_tokens,
+        date=time.strftime("%Y-%m-%d"),
+    )
+
+
+def _check_same(past: Past, request: Request) -> None:
+    """Counts of other prompts, or of answers drawn otherwise, cannot be added to those of the journal."""
+    asked: Sequence[tuple[str, object, object]] = (
+        ("prompts", past.began.prompts, digest(request.engine.prompts)),
+        ("temperature", past.began.temperature, request.engine.temperature),
+        ("max-tokens", past.began.max_tokens, request.plan.max_tokens),
+    )
+    for name, before, now in asked:
+        if before != now:
+            said = "are others than" if name == "prompts" else f"is {now}, was {before} in"
+            raise ValueError(f"--{name} {said} the run that is to be resumed: give the same, or begin anew")
+
+
+def _check_key(past: Past, info: EngineInfo, path: Path) -> None:
+    found = differences(past.began.info.key, info.key)
+    if found:
+        raise ValueError(f"{path} was measured on another engine ({'; '.join(found)}): begin anew, with another --out")

@@ -1,0 +1,84 @@
+"""Arms that a table cannot tell apart: their difference is within what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from adaptk.table import GoodputTable
+from adaptk.tablerows import TableRow
+
+_Z95 = 1.96  # half a 95 % interval of a normal, in standard deviations
+
+
+class Tie(msgspec.Struct, frozen=True, kw_only=True):
+    """Two arms that the table cannot tell apart at a batch size: the best and another one.
+
+    ``lead`` is how much the best one is ahead, as a share, and ``within`` the half width of that figure's 95 %
+    interval, of the step times and, where trials were counted, of the acceptance.
+    """
+
+    batch: int
+    k: int
+    other: int
+    lead: float
+    within: float
+
+
+def interval(row: TableRow) -> tuple[float, float] | None:
+    """The 95 % interval of a row's time where it has one that can be divided by."""
+    if row.low_ms is None or row.high_ms is None or row.low_ms <= 0.0:
+        return None
+    return row.low_ms, row.high_ms
+
+
+def ties(
+    table: GoodputTable,
+    goodput: Sequence[Sequence[float]],
+    batches: Sequence[int],
+    rows: Mapping[tuple[int, int], TableRow],
+) -> list[Tie]:
+    """Arms that cannot be told from the best one; ``goodput`` of shape ``(len(batches), len(table.ks))``.
+
+    Only arms whose rows have intervals are judged: without one nothing is known of the difference.
+    """
+    found = []
+    for batch, line in zip(batches, goodput, strict=True):
+        best = max(range(len(line)), key=line.__getitem__)
+        for j, k in enumerate(table.ks):
+            both = [rows.get((batch, table.ks[best])), rows.get((batch, k))]
+            ends = [None if row is None else interval(row) for row in both]
+            if j == best or ends[0] is None or ends[1] is None:
+                continue
+            halves = [math.log(high / low) / 2.0 for low, high in ends if high is not None]  # type: ignore[misc]
+            within = math.hypot(*halves, _Z95 * _length_doubt(table, table.ks[best], k))
+            lead = math.log(line[best] / line[j])
+            if lead <= within:
+                found.append(
+                    Tie(batch=batch, k=table.ks[best], other=k, lead=math.expm1(lead), within=math.expm1(within))
+                )
+    return found
+
+
+def _length_doubt(table: GoodputTable, one: int, other: int) -> float:
+    """Standard deviation of log(AL(one) / AL(other)) by the trials counted (delta method); 0 where none were."""
+    counts, shares = table.acceptance_counts, table.acceptance
+    if counts is None or shares is None:
+        return 0.0
+    variance = 0.0
+    for i, (share, (_, tried)) in enumerate(zip(shares, counts, strict=False)):
+        slope = _log_slope(table, one, i, share) - _log_slope(table, other, i, share)
+        variance += slope**2 * max(share * (1.0 - share), 0.25 / (tried + 1)) / (tried + 1)
+    return math.sqrt(variance)
+
+
+def _log_slope(table: GoodputTable, k: int, position: int, share: float) -> float:
+    """By how much log AL(k) rises with the acceptance of a position (from 0), which stands ``share``."""
+    if position >= k or share <= 0.0:
+        return 0.0
+    lengths = [table.acceptance_length(j) for j in range(position, k + 1)]
+    reached = sum(after - before for before, after in pairwise(lengths))
+    return reached / share / lengths[-1]

@@ -1,0 +1,100 @@
+"""A table in lines of text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from adaptk.table import GoodputTable
+from adaptk.tabletools import show
+from adaptk.tabletools.survey import survey
+from adaptk.textlines import Line
+from tests.strategies import tables
+from tests.tabletools.measured import COUNTS, of_levels, public_rows, public_table, with_intervals
+
+
+def text_of(lines: list[Line]) -> str:
+    return "\n".join(line.text for line in lines)
+
+
+def everything(table: GoodputTable, max_batch: int | None = None) -> str:
+    title = show.title_lines(table, "table.json")
+    if not table.has_times:
+        return text_of([*title, *show.schedule_lines(table, max_batch)])
+    seen = survey(table, max_batch=max_batch)
+    return text_of([*title, *show.run_lines(seen, table), *show.tie_lines(seen)])
+
+
+class TestLines:
+    def test_the_public_profile(self) -> None:
+        """Runs with goodput and gain, the best fixed K by name."""
+        text = everything(public_table())
+        assert "1 to 50                            3        257.4 to 184.5          68 % to 39 %" in text
+        assert "K=3 (best fixed)                                       5.5 %      27 %       256" in text
+        assert "Rows have no intervals" in text
+
+    def test_key_provenance_and_acceptance(self) -> None:
+        """Where they are there; where not, that is said."""
+        table = GoodputTable.from_rows(
+            public_rows(),
+            [0.5],
+            {"key": {"model": "m", "device": "H100"}, "provenance": {"date": "2026-11-30", "steps": [1]}},
+            acceptance_counts=[[5, 10]],
+            supply=[0.9],
+        )
+        text = everything(table)
+        assert "key: model=m, device=H100" in text
+        assert "provenance: date=2026-11-30" in text
+        assert "0.5 (of 10 trials); drafts returned" in text
+        plain = everything(GoodputTable.from_rows(public_rows()))
+        assert "key: none" in plain
+        assert "0.7 is assumed" in plain.replace("\n", " ")
+
+    def test_ties_are_named(self) -> None:
+        """With the lead and the interval that it lies in."""
+        text = everything(with_intervals(0.04, COUNTS))
+        assert "batch 64: K=1 leads K=3 by 3." in text
+        assert "more than the intervals" in everything(with_intervals(0.001, COUNTS))
+
+    def test_levels_of_context(self) -> None:
+        """Which one answers, and which there are."""
+        text = everything(of_levels(512, 4096))
+        assert "mean context 512; levels of context in the table: 512, 4096" in text
+        assert "Without --context" in text
+
+    def test_beyond_the_rows(self) -> None:
+        """Extrapolated batch sizes are not passed off as measured."""
+        assert "Above batch 256 there are no rows" in everything(public_table(), 600)
+
+    def test_a_schedule(self) -> None:
+        """As such, without a word on goodput."""
+        text = everything(GoodputTable.from_schedule([[1, 8, 6], [9, 32, 4], [33, 128, 3]]), max_batch=20)
+        assert "It has no step times" in text
+        assert "9 to 32" in text
+        assert "33 to 128" not in text
+
+    def test_control_characters_of_a_file_do_not_reach_the_terminal(self) -> None:
+        """A name could otherwise clear the screen."""
+        meta = {"name": "a\x1b[2Jb", "key": {"model": "x\x1b]0;y"}, "provenance": {"command": "\x07"}}
+        assert "\x1b" not in everything(public_table(meta))
+        assert "\x07" not in everything(public_table(meta))
+
+    @settings(max_examples=40)
+    @given(tables)
+    def test_any_table_fits(self, table: GoodputTable) -> None:
+        """80 columns."""
+        assert all(len(line) <= 80 for line in everything(table).split("\n"))
+
+
+class TestDocument:
+    def test_times_and_schedules(self) -> None:
+        """The survey's fields, or the schedule."""
+        table = public_table()
+        assert len(show.document(table, survey(table))["cells"]) == 20
+        assert show.document(GoodputTable.from_schedule([[1, 8, 3]]), None)["schedule"] == ((1, 8, 3),)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, "0.0 %"), (0.0999, "10.0 %"), (1e9, "1e+11 %"), (-0.5, "-50 %")])
+def test_percent(share: float, expected: str) -> None:
+    """Short whatever the share."""
+    assert show.percent(share) == expected
