@@ -37,6 +37,19 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path 
         taken[name] = path
 
 
+def check_new(name: str, path: Path, inputs: Mapping[str, Path | None]) -> None:
+    """As :func:`check_outputs`, and refuse a file that is there already: what a command measured is not replaced.
+
+    Raises
+    ------
+    OutputError
+        If it is there, or cannot be written.
+    """
+    check_outputs({name: path}, inputs)
+    if path.exists():
+        raise OutputError(f"{name} {path}: exists already: remove it, or give another path")
+
+
 def _check_output(name: str, path: Path) -> None:
     target = Path(os.path.realpath(path))
     if target.is_dir():

@@ -24,9 +24,12 @@ def counts(text: str) -> tuple[int, ...]:
 def arms(text: str) -> tuple[int, ...]:
     """Numbers of drafts with commas between them, rising."""
     try:
-        return tuple(sorted({int(k) for k in text.split(",")}))
+        ks = {int(k) for k in text.split(",")}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers with commas, as 0,1,3,7") from None
+        ks = {-1}
+    if min(ks) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers of at least 0 with commas, as 0,1,3,7")
+    return tuple(sorted(ks))
 
 
 def acceptance(text: str) -> tuple[float, ...]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import shlex
+import signal
 import sys
 import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +19,7 @@ from typing import TYPE_CHECKING
 from adaptk.cli import options
 from adaptk.cli.console import print_lines
 from adaptk.cli.durations import duration
+from adaptk.outputs import check_new, check_outputs
 
 if TYPE_CHECKING:
     from adaptk.profile.allocate import Progress, Visit
@@ -24,7 +31,20 @@ NAME = "profile"
 HELP = "measure a table on the real engine: give what vllm serve would be given"
 PASSES_ON = True  # what it does not know is vLLM's
 OUT = Path("table.json")
-BUDGET, TARGET, MAX_TOKENS = 600.0, 0.03, 128
+BUDGET, TARGET, TEMPERATURE, MAX_TOKENS = 600.0, 0.03, 0.0, 128
+BUSY = 0.5  # of the cores
+_OF_ENGINES = (
+    "budget",
+    "target",
+    "arms",
+    "batches",
+    "contexts",
+    "prompts",
+    "temperature",
+    "max_tokens",
+    "baseline",
+    "resume",
+)
 USAGE = "adaptk profile MODEL [options] [arguments of vllm serve]"
 EPILOG = """\
 Everything else goes to vLLM as vllm serve would take it. For example:
@@ -39,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False  # vLLM's options begin like some of these
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE",
                         help="the table (default %(default)s); its journal is kept beside it")  # fmt: skip
-    parser.add_argument("--budget", type=duration, default=BUDGET, metavar="TIME",
-                        help="time of measuring, the engine's start not counted, as 5m (default 10m)")  # fmt: skip
-    parser.add_argument("--target", type=_share, default=TARGET, metavar="X",
-                        help="width of a 95 %% interval at which a cell is done (default %(default)s)")  # fmt: skip
+    parser.add_argument("--budget", type=duration, metavar="TIME",
+                        help="time of measuring, of all runs together, starts not counted (default 10m)")  # fmt: skip
+    parser.add_argument("--target", type=_share, metavar="X",
+                        help="width of a 95 %% interval at which a cell is done (default 0.03)")  # fmt: skip
     parser.add_argument("--arms", type=options.arms, metavar="K,K,...",
                         help="K to measure (default: 0, 1, 3, 7 and num_speculative_tokens)")  # fmt: skip
     parser.add_argument("--batches", type=options.counts, metavar="B,B,...",
@@ -51,10 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="tokens per request in the KV cache (default: two levels that fit)")  # fmt: skip
     parser.add_argument("--prompts", type=Path, metavar="FILE",
                         help="JSONL with prompt or turns, for acceptance and context (default: built-in)")  # fmt: skip
-    parser.add_argument("--temperature", type=_temperature, default=0.0, metavar="T",
-                        help="of the answers (default %(default)s)")  # fmt: skip
-    parser.add_argument("--max-tokens", type=options.count, default=MAX_TOKENS, metavar="N",
-                        help="longest answer (default %(default)s)")  # fmt: skip
+    parser.add_argument("--temperature", type=_temperature, metavar="T",
+                        help="of the answers (default 0)")  # fmt: skip
+    parser.add_argument("--max-tokens", type=options.count, metavar="N",
+                        help="longest answer (default 128)")  # fmt: skip
     parser.add_argument("--baseline", action="store_true",
                         help="also measure the engine without a drafter, and what having one costs")  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="go on with what --out and its journal hold")
@@ -68,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     from adaptk.table import TableError
     from adaptk.trace import TraceError
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may hold signs that the terminal has not
+        sys.stdout.reconfigure(errors="replace")
     if find_spec("scipy") is None:
         return _fail("scipy is not installed: pip install 'adaptk[profile]'")
     try:
@@ -76,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _measure(arguments)
     except (PromptsError, TableError, TraceError, ValueError) as error:
         return _fail(str(error))
+    except OSError as error:  # of standard output: a full disk
+        return _fail(f"what came out cannot be shown ({error})")
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
 
@@ -83,8 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _from_traces(arguments: argparse.Namespace) -> int:
     from adaptk.profile.traces import table_from_traces
 
-    if arguments.rest:
-        return _fail(f"{shlex.join(arguments.rest)}: no engine is started with --from-traces; leave this out")
+    useless = [name for name in _OF_ENGINES if getattr(arguments, name) not in (None, False)]
+    if arguments.rest or useless:
+        given = [*(f"--{name.replace('_', '-')}" for name in useless), *arguments.rest]
+        raise ValueError(f"{shlex.join(given)}: no engine is started with --from-traces; leave this out")
+    check_new("--out", arguments.out, {f"--from-traces {path}": path for path in arguments.from_traces})
     made = table_from_traces(arguments.from_traces)
     made.table.save(arguments.out)
     _show(made.table, arguments.out, made.notes)
@@ -93,13 +120,19 @@ def _from_traces(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     from adaptk.profile.orders import EngineDiedError
-    from adaptk.profile.run import Profile
+    from adaptk.profile.run import Profile, journal_path
     from adaptk.vllm_plugin.profile_process import EngineProcess
 
     if find_spec("vllm") is None:
         return _fail("vLLM is not installed beside adaptk: install it, or use --from-traces or adaptk surface")
     request = _request(arguments)
-    with Bar() as bar:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * cores:
+        print(
+            f"This machine is busy (load {load:.1f} on {cores} cores): times will scatter, or be too long.",
+            file=sys.stderr,
+        )
+    with _ending_politely(), Bar() as bar:
 
         def start(order: EngineOrder) -> Engine:
             bar.say("Starting the engine" if order.drafter else "Starting the engine without a drafter")
@@ -112,9 +145,26 @@ def _measure(arguments: argparse.Namespace) -> int:
         except EngineDiedError as error:
             status, trouble = 1, f"{error}\n{_how_to_go_on(error.doing)}" if profile.table else str(error)
         except KeyboardInterrupt:
-            status, trouble = 130, "interrupted: --resume goes on"
+            more = (
+                f": adaptk profile --resume --out {request.out} goes on" if journal_path(request.out).exists() else ""
+            )
+            status, trouble = 130, f"interrupted{more}"
     _report(profile, request)
     return _fail(trouble, status) if trouble else 0
+
+
+@contextmanager
+def _ending_politely() -> Iterator[None]:
+    """A request to end is taken as Ctrl-C is: what there is is kept and shown."""
+    if threading.current_thread() is not threading.main_thread():  # only there can a program listen to signals
+        yield
+        return
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _request(arguments: argparse.Namespace) -> Request:
@@ -132,30 +182,42 @@ def _request(arguments: argparse.Namespace) -> Request:
     from adaptk.profile.session import Plan
 
     out: Path = arguments.out
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"{out}: its folder does not exist; make it first")
-    if out.exists() and not arguments.resume:
-        raise ValueError(f"{out}: exists already: go on with --resume, remove it, or give another --out")
-    rest = tuple(arguments.rest)
-    if not rest and arguments.resume:
-        rest = read_journal(journal_path(out)).began.arguments
+    rest, past = tuple(arguments.rest), None
+    if arguments.resume:
+        check_outputs({"--out": out}, {"--prompts": arguments.prompts})
+        if not rest:
+            past = read_journal(journal_path(out)).began
+            rest = past.arguments
+    else:
+        if out.is_file():
+            raise ValueError(f"--out {out}: exists already: go on with --resume, remove it, or give another --out")
+        check_new("--out", out, {"--prompts": arguments.prompts})
     if not rest:
         raise ValueError("no engine is named: give what vllm serve would be given, the model first")
-    prompts = read_prompts(arguments.prompts)
+    file = arguments.prompts
+    if file is None and past is not None and past.prompts_file is not None:
+        file = Path(past.prompts_file)
+    prompts = read_prompts(file)
+    given = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS, "budget": BUDGET, "target": TARGET}
+    if past is not None:
+        given |= {"temperature": past.temperature, "max_tokens": past.max_tokens, "target": past.target}
+        given["budget"] = past.budget_s
+    given |= {name: getattr(arguments, name) for name in given if getattr(arguments, name) is not None}
     return Request(
-        engine=EngineOrder(rest, arguments.arms, prompts, temperature=arguments.temperature),
+        engine=EngineOrder(rest, arguments.arms, prompts, temperature=given["temperature"]),
         plan=Plan(
             prompts=len(prompts),
-            budget_s=arguments.budget,
-            target=arguments.target,
-            max_tokens=arguments.max_tokens,
+            budget_s=given["budget"],
+            target=given["target"],
+            max_tokens=int(given["max_tokens"]),
             batches=arguments.batches,
             contexts=arguments.contexts,
         ),
         out=out,
-        command=shlex.join(["adaptk", *arguments.argv]),
+        command=("adaptk", *arguments.argv),
         baseline=arguments.baseline,
         resume=arguments.resume,
+        prompts_file=None if file is None else str(file.absolute()),
     )
 
 
@@ -168,6 +230,8 @@ def _report(profile: Profile, request: Request) -> None:
         interval = "" if tax.low is None or tax.high is None else f" [{tax.low:.2f},{tax.high:.2f}]"
         where = "" if tax.context is None else f", context {tax.context:g}"
         print(f"K=0 over no drafter, batch {tax.batch}{where}: {tax.ratio:.2f}{interval}")
+    if any(tax.high is not None and tax.high < 1.0 for tax in profile.taxes):
+        print("A drafter makes K=0 no faster: this machine was not the same for both engines. Measure again.")
 
 
 def _show(table: GoodputTable, out: Path, notes: list[str]) -> None:
@@ -223,6 +287,7 @@ class Bar:
 
         self._shown = Shown(timed=True)
         self._what = ""
+        self._share = 0.0
 
     def __enter__(self) -> Bar:
         self._shown.__enter__()
@@ -248,8 +313,10 @@ class Bar:
         """Show which visit begins, how far the session is and how long it may still take."""
         context = "" if visit.group.context is None else f", context {visit.group.context:g}"
         self._what = f"batch {visit.group.batch}{context}, "
-        done = f"{progress.settled} of {progress.cells} cells done"
-        self._shown.reach(progress.share, progress.seconds_left, f"{self._what}{visit.why}; {done}")
+        done = f"{progress.settled} of {progress.cells} cells precise"
+        # What is left is a guess that moves both ways; a bar that goes back would only look broken.
+        self._share = max(self._share, progress.share)
+        self._shown.reach(self._share, progress.seconds_left, f"{self._what}{visit.why}; {done}")
 
     def measured(self) -> None:
         """A visit ended; the next one will say more."""

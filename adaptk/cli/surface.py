@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from adaptk.tablerows import MAX_BATCH, MAX_K
 if TYPE_CHECKING:
     from adaptk.surface.architecture import Architecture
     from adaptk.surface.machine import Machine
-    from adaptk.surface.session import Options
+    from adaptk.surface.session import Options, Outcome
     from adaptk.table import GoodputTable
 
 NAME = "surface"
@@ -79,24 +80,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, save and show; 0, 1 after an error, 130 after an interrupt."""
+    from adaptk.outputs import OutputError
     from adaptk.surface.architecture import ConfigError
     from adaptk.surface.machine import Machine, MachineError
     from adaptk.table import TableError
 
-    out: Path = arguments.out
-    if not out.absolute().parent.is_dir() or (out.exists() and not out.is_file()):
-        what = "is no regular file" if out.exists() else "its folder does not exist"
-        return _fail(f"{out}: {what}: give --out a file")
+    begun = time.monotonic()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # paths may hold signs that the terminal has not
+        sys.stdout.reconfigure(errors="replace")
     try:
+        _check_out(arguments)
         target, drafter = _shapes(arguments)
         machine = Machine(arguments.device)
-        return _measure(arguments, machine, _options(arguments, machine, target, drafter))
-    except (ConfigError, MachineError, TableError) as error:
+        return _measure(arguments, machine, _options(arguments, machine, target, drafter), begun)
+    except (ConfigError, MachineError, OutputError, TableError) as error:
         return _fail(str(error))
     except OSError as error:  # of standard output: a full disk
-        return _fail(f"what came out cannot be shown ({error}); the table is in {out} if it was finished")
+        return _fail(f"what came out cannot be shown ({error}); the table is in {arguments.out} if it was finished")
     except KeyboardInterrupt:
         return _fail("interrupted before anything was measured", 130)
+
+
+def _check_out(arguments: argparse.Namespace) -> None:
+    """Refuse what cannot be written, what is read, and what is there already."""
+    from adaptk.outputs import OutputError, check_outputs
+    from adaptk.surface.configs import config_file
+    from adaptk.surface.drafters import EAGLE, NONE
+
+    out: Path = arguments.out
+    read = {"CONFIG": None if arguments.config is None else config_file(arguments.config)}
+    if arguments.drafter not in (EAGLE, NONE):
+        read["--drafter"] = config_file(arguments.drafter)
+    check_outputs({"--out": out}, read)
+    if out.exists():
+        raise OutputError(f"--out {out}: exists already: remove it, or give another --out")
 
 
 def _shapes(arguments: argparse.Namespace) -> tuple[Architecture, Architecture | None]:
@@ -136,10 +153,10 @@ def _options(
     )
 
 
-def _measure(arguments: argparse.Namespace, machine: Machine, options: Options) -> int:
+def _measure(arguments: argparse.Namespace, machine: Machine, options: Options, begun: float) -> int:
     from adaptk.demo.progress import Progress
     from adaptk.surface import session
-    from adaptk.surface.result import busy, left_out, table_of
+    from adaptk.surface.result import table_of
     from adaptk.table import TableError
 
     device, command = machine.name, ["adaptk", *getattr(arguments, "argv", [NAME])]
@@ -155,34 +172,37 @@ def _measure(arguments: argparse.Namespace, machine: Machine, options: Options) 
     try:
         with Progress() as progress:
             progress.say(f"{options.target.name} in {options.dtype} on {device}, at most {options.budget_s:g} s")
-            session.run(options, machine, outcome, progress, keep)
+            session.run(options, machine, outcome, progress, keep, begun=begun)
     except TableError as error:  # of the file: what was measured is shown all the same
         trouble = str(error)
     if not latest:
-        return _nothing(arguments.out, outcome.interrupted, trouble)
-    _show(latest[0], left_out(options, outcome, arguments.tp), busy(outcome), outcome.interrupted)
+        return _nothing(outcome.interrupted, trouble)
+    _show(latest[0], options, outcome, arguments.tp, None if trouble else arguments.out)
     if trouble is not None:
         return _fail(trouble)
-    print(f"Table: {arguments.out}")
     return 130 if outcome.interrupted else 0
 
 
-def _nothing(out: Path, interrupted: bool, trouble: str | None) -> int:
-    kept = f"; {out} is left as it was" if out.exists() else ""
+def _nothing(interrupted: bool, trouble: str | None) -> int:
     if interrupted:
-        return _fail(f"interrupted before anything was measured{kept}", 130)
-    return _fail(trouble or f"nothing could be measured{kept}: give smaller --batches, --ks or --contexts")
+        return _fail("interrupted before anything was measured", 130)
+    return _fail(trouble or "nothing could be measured: give smaller --batches, --ks or --contexts")
 
 
-def _show(table: GoodputTable, left_out: list[str], busy: str | None, interrupted: bool) -> None:
-    from adaptk.surface.show import surface_lines, wrapped
+def _show(table: GoodputTable, options: Options, outcome: Outcome, ways: int, out: Path | None) -> None:
+    """Print it; ``out`` is the file that the table is in."""
+    from adaptk.cli.console import print_lines
+    from adaptk.surface.result import busy, left_out, unreached
+    from adaptk.surface.show import paragraphs, surface_lines
+    from adaptk.textlines import Line
 
-    lines = ["Interrupted; this is what was measured until then.", ""] if interrupted else []
-    lines += [*wrapped(busy), ""] if busy else []
-    try:
-        print("\n".join([*lines, *surface_lines(table, left_out)]), flush=True)
-    except BrokenPipeError:  # who reads has seen enough; the exit's own flush must not fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    stopped = "Interrupted; this is what was measured until then." if outcome.interrupted else None
+    first = paragraphs(stopped, busy(outcome))
+    last = paragraphs(unreached(options, outcome))
+    lines = [*first, *([Line("")] if first else []), *surface_lines(table, left_out(options, outcome, ways))]
+    if last:
+        lines += [Line(""), *last]
+    print_lines([*lines, *([] if out is None else [Line(f"Table: {out}")])])
 
 
 def _fail(message: str, status: int = 1) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptk.cli import options
 from adaptk.cli.console import print_lines
+from adaptk.outputs import check_new, check_outputs
 
 if TYPE_CHECKING:
     from adaptk.tabletools.spans import Spans
@@ -121,7 +122,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from adaptk.tabletools.survey import survey
     from adaptk.textlines import Line
 
-    _check_outputs({"--png": arguments.png}, {"TABLE": arguments.table})
+    check_outputs({"--png": arguments.png}, {"TABLE": arguments.table})
     table = GoodputTable.load(arguments.table)
     seen = survey(table, arguments.context, arguments.max_batch) if table.has_times else None
     if arguments.png is not None:
@@ -196,13 +197,15 @@ def _import(arguments: argparse.Namespace) -> int:
 
     if arguments.marginal and arguments.acceptance is None:
         raise ValueError("--marginal says what --acceptance holds: give both, or neither")
-    _check_outputs({"--out": arguments.out}, {"SOURCE": arguments.source})
+    check_new("--out", arguments.out, {"SOURCE": arguments.source})
     acceptance = arguments.acceptance
     if arguments.marginal:
         acceptance = conditional(acceptance)
     made = read_source(arguments.source, arguments.kind, acceptance)
     made.table.save(arguments.out)
-    print_lines([Line(f"{arguments.out}: {made.table!r}"), *map(Line, bullets(made.notes))])
+    ks = ",".join(map(str, made.table.ks))
+    size = f"{len(made.table.rows)} rows" if made.table.has_times else f"{len(made.table.schedule or ())} ranges"
+    print_lines([Line(f"{arguments.out}: {size}, K={ks}"), *map(Line, bullets(made.notes))])
     return OK
 
 
@@ -228,7 +231,7 @@ def _correct(arguments: argparse.Namespace) -> int:
 
     if (arguments.table is None) != arguments.no_table:
         raise ValueError("give the table that the controller was started from, or --no-table if it had none")
-    _check_outputs({"--out": arguments.out}, {"TABLE": arguments.table, "--state": arguments.state})
+    check_new("--out", arguments.out, {"TABLE": arguments.table, "--state": arguments.state})
     table = None if arguments.no_table else GoodputTable.load(arguments.table)
     snapshot = read_snapshot(arguments.state)
     source = arguments.state.name if arguments.table is None else arguments.table.name
@@ -237,12 +240,6 @@ def _correct(arguments: argparse.Namespace) -> int:
     said = f"{arguments.out}: as believed after {corrected.steps} steps"
     print_lines([Line(said), *map(Line, bullets(corrected.notes))])
     return OK
-
-
-def _check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
-    from adaptk.outputs import check_outputs
-
-    check_outputs(outputs, inputs)
 
 
 def _print_json(document: Any) -> None:

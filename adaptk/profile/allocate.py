@@ -18,6 +18,9 @@ __all__ = ["SETTLED_LOSS", "Allocator", "Progress", "Visit"]
 
 FEWEST_STEPS = 3  # kept in a block where the budget is short
 _STALE = 3.0  # a group is seen again before the session is so many times as old as at its last visit
+_DEAR = 1.0 / 3.0  # of the time left, that a first look may take while there are others
+FIRST_LOOK = "first look"
+_Wanted = tuple[Group, Sequence[int], str]
 _MOST_MISSES = 2  # visits in a row without one step after which an arm is left out
 
 
@@ -126,18 +129,24 @@ class Allocator:
             return None
         needs: list[float] = []
         steps = self._affordable_steps(left)
-        for group, arms, why in self._wanted(now_s):
+        for group, arms, why in self._cheap_first(self._wanted(now_s), left):
             order = arm_order(arms, len(self._visits(group)), self._repeats)
             cost = self._costs.seconds(group, order, steps)
             if cost <= left or not self._costs.known:
                 return Visit(self._number, group, order, steps, why)
             needs.append(cost)
         if needs:
-            self.reason = f"no visit fits in the {left:.0f} s left: the shortest would take some {min(needs):.0f} s"
+            self.reason = f"no visit fits in the {left:.1f} s left: the shortest would take some {min(needs):.1f} s"
         else:
-            doubts = "" if self._acceptance is None else ", and no choice of K is in doubt"
-            self.reason = f"every interval is within {100 * self.target:g} %{doubts}"
+            self.reason = f"every interval is within {100 * self.target:g} %{self._of_choices()}"
         return None
+
+    def _of_choices(self) -> str:
+        if self._acceptance is None:
+            return ""
+        if any(judged.loss >= SETTLED_LOSS for judged in self.doubts().values()):
+            return "; the choices of K that are open hang on acceptance, which more prompts would tell"
+        return ", and no choice of K is in doubt"
 
     def done(self, visit: Visit, blocks: Iterable[Block], seconds: float) -> None:
         """A visit was played: its blocks, and what it took altogether, prompts included, seconds.
@@ -235,15 +244,15 @@ class Allocator:
         self._fits.pop(group, None)
         self._estimates = None
 
-    def _wanted(self, now_s: float) -> list[tuple[Group, Sequence[int], str]]:
+    def _wanted(self, now_s: float) -> list[_Wanted]:
         """Visits wanted, the most wanted first."""
         groups = [group for group in self.grid if self._live(group)]
         if not self._costs.known:
             cheapest = min(groups, key=lambda g: (g.batch * (g.context or 1.0), g.batch))
-            return [(cheapest, self._live(cheapest), "first look")]
+            return [(cheapest, self._live(cheapest), FIRST_LOOK)]
         least = {group: self._fewest(group) for group in groups}
         few = sorted((g for g in groups if least[g] < self.min_visits), key=lambda g: (least[g], self._rank[g]))
-        wanted = [(g, self._live(g), "again" if least[g] else "first look") for g in few]
+        wanted = [(g, self._live(g), "again" if least[g] else FIRST_LOOK) for g in few]
         rest = [g for g in groups if least[g] >= self.min_visits]
         useful = self._uncertain(rest) + self._wide(rest)
         stale = sorted((g for g in rest if self._last_s(g) * _STALE < now_s), key=self._last_s)
@@ -251,7 +260,15 @@ class Allocator:
             wanted += [(g, self._live(g), "again") for g in stale]
         return wanted + useful
 
-    def _uncertain(self, groups: Sequence[Group]) -> list[tuple[Group, Sequence[int], str]]:
+    def _cheap_first(self, wanted: list[_Wanted], left: float) -> list[_Wanted]:
+        """First looks that would take more than their share of what is left stand behind the others of their kind."""
+        first = [visit for visit in wanted if visit[2] == FIRST_LOOK]
+        dear = [visit for visit in first if self._seconds(visit[0], visit[1]) > _DEAR * left]
+        if not dear or len(dear) == len(first):
+            return wanted
+        return [visit for visit in first if visit not in dear] + dear + [v for v in wanted if v[2] != FIRST_LOOK]
+
+    def _uncertain(self, groups: Sequence[Group]) -> list[_Wanted]:
         found = []
         for group, judged in self.doubts().items():
             if group in groups and judged.avoidable >= SETTLED_LOSS:
@@ -259,7 +276,7 @@ class Allocator:
                 found.append((self._rate(group, judged.contenders, gain), group, judged.contenders))
         return [(group, arms, "decision") for _, group, arms in sorted(found, key=lambda f: (-f[0], self._rank[f[1]]))]
 
-    def _wide(self, groups: Sequence[Group]) -> list[tuple[Group, Sequence[int], str]]:
+    def _wide(self, groups: Sequence[Group]) -> list[_Wanted]:
         found = []
         for group in groups:
             widths = {k: self._width(group, k) for k in self._live(group)}

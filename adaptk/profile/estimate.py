@@ -26,6 +26,7 @@ __all__ = [
     "rows",
 ]
 
+_ABOUT, _ABOUT_TOKENS = 0.1, 8.0  # of a level, and tokens, that its cells may be off
 FEWEST_VISITS = 3  # below which nothing is said of an interval
 _LENT = 1.0  # degrees of freedom that the other groups' drift counts as, at most
 _UNLIKE = 3.0  # times the others' variance, beyond which a cell drifts in a way of its own and borrows nothing
@@ -92,18 +93,23 @@ def cells(estimates: Mapping[Group, GroupEstimate]) -> list[CellEstimate]:
 def rows(estimates: Iterable[CellEstimate]) -> list[dict[str, Any]]:
     """Rows for ``GoodputTable.from_rows``.
 
-    ``context`` is the mean, in whole tokens, of what the caches of a level held in all its cells, so that these stay
-    one level; the level itself where that is unknown.
+    ``context`` is the level where the caches held about as much, so that tables of one plan have the same levels; else
+    the mean, in whole tokens, of what they held in all its cells, so that these stay one level.
     """
     found = list(estimates)
     held: dict[float | None, list[float]] = defaultdict(list)
     for cell in found:
         if cell.mean_context is not None:
             held[cell.context].append(cell.mean_context)
-    levels = {level: float(round(float(np.mean(seen)))) for level, seen in held.items()}
+    means = {level: float(np.mean(seen)) for level, seen in held.items()}
+    levels = {level: float(round(mean)) for level, mean in means.items() if not _about(level, mean)}
     if len(set(levels.values())) < len(levels):  # two levels would become one
         levels = {}
     return [_row(cell, levels.get(cell.context, cell.context)) for cell in found]
+
+
+def _about(level: float | None, mean: float) -> bool:
+    return level is not None and abs(mean - level) <= max(_ABOUT * level, _ABOUT_TOKENS)
 
 
 def _row(cell: CellEstimate, context: float | None) -> dict[str, Any]:

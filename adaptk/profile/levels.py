@@ -24,12 +24,11 @@ class Growth(NamedTuple):
     most: int
 
     @classmethod
-    def of(cls, arms: Sequence[int], length: Callable[[int], float]) -> Growth:
-        """For a visit that plays all of ``arms``; ``length`` gives the acceptance length of a K."""
-        played = BLOCKS * (STEPS + CHANGE)
+    def of(cls, order: Sequence[int], length: Callable[[int], float], steps: int = STEPS) -> Growth:
+        """For a visit that plays ``order``; ``length`` gives the acceptance length of a K."""
         return cls(
-            expected=sum(played * length(k) for k in arms),
-            most=sum((played + WARM_UP) * (k + 1) for k in arms),
+            expected=sum((steps + CHANGE) * length(k) for k in order),
+            most=sum((steps + CHANGE) * (k + 1) for k in order) + sum(WARM_UP * (k + 1) for k in set(order)),
         )
 
 
@@ -75,7 +74,8 @@ def fitting(
     for context in contexts:
         length = prompt_length(context, growth)
         if length > _longest(info, growth):
-            notes.append(f"context {context}: max_model_len {info.max_model_len} is too short for it, left out")
+            least = length + info.max_model_len - _longest(info, growth)
+            notes.append(f"context {context}: needs max_model_len {least}, it is {info.max_model_len}, left out")
             continue
         fits = [batch for batch in fitting_batches if batch * (length + growth.most) <= FULL * info.kv_tokens]
         groups += [Group(batch, context) for batch in fits]

@@ -14,7 +14,8 @@ _BASELINE_FIELDS = ("batch", "context", "itl_ms", "low_ms", "high_ms", "n")
 class Tax(NamedTuple):
     """What having a drafter costs at K=0: step time over that of the engine without one.
 
-    ``low`` and ``high`` are the 95 % interval, ``None`` where one of the two has none.
+    ``low`` and ``high`` are the 95 % interval, ``None`` where one of the two has none. The two engines run one after
+    the other: what the machine did meanwhile is in the ratio and not in the interval.
     """
 
     batch: int

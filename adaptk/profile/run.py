@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from adaptk._version import __version__
 from adaptk.profile.estimate import Group, GroupEstimate
-from adaptk.profile.journal import Began, Journal, Past, read_journal
+from adaptk.profile.journal import Began, Journal, Past
 from adaptk.profile.orders import Engine, EngineInfo, EngineOrder
 from adaptk.profile.prompts import digest
 from adaptk.profile.result import Tax, build_table, taxes
+from adaptk.profile.secrets import shown_command, without_secrets
 from adaptk.profile.session import Plan, Session, Watcher
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
@@ -33,17 +34,23 @@ class Request(NamedTuple):
     out
         The table's file.
     command
-        As it was typed, for the table's notes.
+        As it was typed, part by part, for the table's notes.
     baseline, resume
         Whether the engine without a drafter is measured too, and whether an earlier run is gone on with.
+    prompts_file
+        Where the prompts came from; ``None``: the built-in ones.
+    shown
+        The command that the table names, where that is not ``command`` but the one that is resumed.
     """
 
     engine: EngineOrder
     plan: Plan
     out: Path
-    command: str
+    command: tuple[str, ...]
     baseline: bool = False
     resume: bool = False
+    prompts_file: str | None = None
+    shown: str = ""
 
 
 class Profile:
@@ -95,29 +102,21 @@ class Profile:
             If nothing fits the engine.
         """
         request = self._request
-        path = journal_path(request.out)
-        past = read_journal(path) if request.resume else None
-        if past is not None:
-            _check_same(past, request)
-        journal = Journal(path, fresh=past is None)
-        empty = past is None
-        try:
+        with Journal(journal_path(request.out), request.resume) as journal:
+            past = journal.past
+            if past is not None:
+                request = self._request = _as_before(request, past)
             engine = self._start(request.engine)
             try:
                 self._info = engine.info
                 if past is not None:
-                    _check_key(past, engine.info, path)
+                    _check_key(past, engine.info, journal.path)
                 journal.write(_began(request, engine.info))
-                empty = False
                 self._measure(engine, journal, past)
             finally:
                 engine.close()
             if request.baseline:
                 self._measure_bare(journal, past)
-        finally:
-            journal.close()
-            if empty:  # nothing was started: what is left would only be in the way of the next try
-                path.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write what is known; nothing where that is nothing.
@@ -177,7 +176,7 @@ class Profile:
         return {
             "how": "adaptk profile",
             "adaptk": __version__,
-            "command": self._request.command,
+            "command": self._request.shown or shown_command(self._request.command),
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{platform.machine()}, {platform.system()}",
             "seconds": round(session.seconds, 1),
@@ -219,17 +218,24 @@ def journal_path(out: Path) -> Path:
 
 def _began(request: Request, info: EngineInfo) -> Began:
     return Began(
-        arguments=request.engine.arguments,
+        arguments=without_secrets(request.engine.arguments),
         info=info,
         prompts=digest(request.engine.prompts),
+        prompts_file=request.prompts_file,
         temperature=request.engine.temperature,
         max_tokens=request.plan.max_tokens,
+        budget_s=request.plan.budget_s,
+        target=request.plan.target,
+        command=request.shown or shown_command(request.command),
         date=time.strftime("%Y-%m-%d"),
     )
 
 
-def _check_same(past: Past, request: Request) -> None:
-    """Counts of other prompts, or of answers drawn otherwise, cannot be added to those of the journal."""
+def _as_before(request: Request, past: Past) -> Request:
+    """The request with what it leaves open taken from the run that it goes on with.
+
+    Counts of other prompts, or of answers drawn otherwise, cannot be added up.
+    """
     asked: Sequence[tuple[str, object, object]] = (
         ("prompts", past.began.prompts, digest(request.engine.prompts)),
         ("temperature", past.began.temperature, request.engine.temperature),
@@ -239,6 +245,19 @@ def _check_same(past: Past, request: Request) -> None:
         if before != now:
             said = "are others than" if name == "prompts" else f"is {now}, was {before} in"
             raise ValueError(f"--{name} {said} the run that is to be resumed: give the same, or begin anew")
+    plan = request.plan
+    spent = past.answer_seconds + sum(visit.seconds for visit in past.of(bare=False))
+    if spent >= plan.budget_s and not request.baseline:
+        raise ValueError(
+            f"--budget is {plan.budget_s:.0f} s for all runs together, and {spent:.0f} s are spent: give more"
+        )
+    if past.grid is not None:
+        batches, contexts = plan.batches or past.grid.batches, plan.contexts or past.grid.contexts
+        plan = plan._replace(batches=batches, contexts=contexts)
+    engine = request.engine
+    if engine.arms is None:
+        engine = engine._replace(arms=past.began.info.arms)
+    return request._replace(engine=engine, plan=plan, shown=past.began.command)
 
 
 def _check_key(past: Past, info: EngineInfo, path: Path) -> None:

@@ -8,13 +8,15 @@ from typing import NamedTuple, Protocol
 
 from adaptk.profile import levels
 from adaptk.profile.allocate import Allocator, Progress, Visit
-from adaptk.profile.estimate import AcceptanceCounts, Group, GroupEstimate
-from adaptk.profile.journal import Answers, Died, Journal, Past, Visited
-from adaptk.profile.orders import AnswerOrder, Engine, EngineDiedError, StayOrder
+from adaptk.profile.estimate import AcceptanceCounts, Block, Group, GroupEstimate
+from adaptk.profile.journal import Answers, Died, Gridded, Journal, Past, Visited
+from adaptk.profile.orders import Answered, AnswerOrder, Engine, EngineDiedError, StayOrder
 
 ANSWER_SHARE = 0.2  # of the budget, at most, goes into answers
+LEAST_ANSWER_S = 5.0  # however short the budget: without acceptance a table decides nothing
 ANSWER_ERROR = 0.015  # of the acceptance length, relative standard error, at which there are enough
 AT_ONCE = 8  # prompts answered together
+WARM_UP_TOKENS, WARM_UP_S = 8, 120.0  # answers before the clock runs: first steps compile, load and settle
 ALWAYS = 0.9995  # of its drafts: a drafter that returns so many returns all
 
 
@@ -131,36 +133,66 @@ class Session:
         ValueError
             If nothing that was asked for fits the engine.
         """
-        arms = self._engine.info.arms
-        if max(arms) > 0:
-            self._answer(max(arms))
-        self.allocator = self._allocator(arms)
+        self._fitting()  # where nothing fits, nothing need be answered
+        if max(self._engine.info.arms) > 0:
+            self._answer(max(self._engine.info.arms), self._longest_answer())
+        self.allocator = self._allocator()
         while (visit := self.allocator.next(self._seconds)) is not None:
             self._watcher.visiting(visit, self.allocator.progress(self._seconds))
             self._visit(visit)
 
-    def _answer(self, k: int) -> None:
+    def _longest_answer(self) -> int:
+        """Tokens of an answer: what was asked for, unless that left prompts less than half of the engine's length.
+
+        Raises
+        ------
+        ValueError
+            If that is nothing.
+        """
+        info = self._engine.info
+        room = info.max_model_len // 2 - max(info.arms) - 2
+        if room < 1:
+            raise ValueError(f"max_model_len {info.max_model_len} is too short for any answer with K={max(info.arms)}")
+        if room < self._plan.max_tokens:
+            self.notes.append(f"answers were cut at {room} tokens, as max_model_len is {info.max_model_len}")
+        return min(room, self._plan.max_tokens)
+
+    def _answer(self, k: int, max_tokens: int) -> None:
         """Answer prompts until the acceptance length is known well, or its share of the budget is spent."""
-        limit = ANSWER_SHARE * self._plan.budget_s
+        limit = max(ANSWER_SHARE * self._plan.budget_s, LEAST_ANSWER_S)
         spent = self._answer_seconds
         size = min(AT_ONCE, self._engine.info.max_num_seqs)
+        if self._died_answering():
+            self.notes.append("two engines died in the answers: they were left out, and acceptance is what it was")
+            return
         while spent < limit and self._answered < self._plan.prompts and not self._known(k):
+            if spent == 0.0:
+                self._ask(AnswerOrder(0, min(size, self._plan.prompts), k, size, WARM_UP_TOKENS, WARM_UP_S))
             last = min(self._answered + 2 * size, self._plan.prompts)
-            self._watcher.answering(self._answered, limit - spent)
-            order = AnswerOrder(self._answered, last, k, size, self._plan.max_tokens, limit - spent)
-            try:
-                answered = self._engine.answer(order)
-            except EngineDiedError as error:
-                self._died(error, Died(batch=size, k=k, context=None, reason=str(error)))
-                raise
+            self._watcher.answering(self._answered, self._plan.budget_s - spent)
+            answered = self._ask(AnswerOrder(self._answered, last, k, size, max_tokens, limit - spent))
             counts = AcceptanceCounts.from_records(answered.records, k)
             self._journal.write(Answers(first=self._answered, last=last, counts=counts, seconds=answered.seconds))
             self.acceptance = self.acceptance.merge(counts)
             self._answered = last
             spent += answered.seconds
             self._seconds += answered.seconds
-        if not self.acceptance.tried or not self.acceptance.tried[0]:
-            self.notes.append("no draft was ever tried in the answers: acceptance is unknown")
+        if not any(self.acceptance.tried):
+            self.notes.append(
+                "no draft was tried in the answers: acceptance is unknown, and steps were timed with all their drafts"
+            )
+
+    def _ask(self, order: AnswerOrder) -> Answered:
+        try:
+            return self._engine.answer(order)
+        except EngineDiedError as error:
+            self._died(error, Died(batch=order.concurrency, k=order.k, context=None, reason=str(error)))
+            raise
+
+    def _died_answering(self) -> bool:
+        """Whether two engines died in the answers: these are then left out."""
+        deaths = self._past.deaths if self._past is not None else ()
+        return sum(died.context is None for died in deaths) > 1
 
     def _known(self, k: int) -> bool:
         if not self.acceptance.clustered:
@@ -168,21 +200,17 @@ class Session:
         length, error = self.acceptance.acceptance_length(k)
         return error < ANSWER_ERROR * length
 
-    def _allocator(self, arms: Sequence[int]) -> Allocator:
-        info, plan = self._engine.info, self._plan
-        counts = self.acceptance if any(self.acceptance.tried) else None
-        self._growth = levels.Growth.of(arms, _lengths(counts))
-        batches = plan.batches or levels.default_batches(info)
-        contexts = plan.contexts or levels.default_contexts(info, self._growth)
-        groups, notes = levels.fitting(batches, contexts, info, self._growth)
+    def _allocator(self) -> Allocator:
+        plan, counts = self._plan, self._counts()
+        batches, contexts, groups, notes = self._fitting()
+        if not self._bare:
+            self._journal.write(Gridded(batches=batches, contexts=contexts))
         self.notes += notes
         for note in notes:
             self._watcher.say(note)
-        if not groups:
-            raise ValueError("nothing that was asked for fits this engine: name smaller --batches or --contexts")
         allocator = Allocator(
             groups,
-            arms,
+            self._engine.info.arms,
             plan.budget_s,
             plan.target,
             steps=levels.STEPS,
@@ -193,33 +221,59 @@ class Session:
             self._restore(allocator, self._past)
         return allocator
 
+    def _fitting(self) -> tuple[tuple[int, ...], tuple[int, ...], list[Group], list[str]]:
+        """Batches and contexts that are wanted, the groups of them that fit the engine, and why others do not.
+
+        Raises
+        ------
+        ValueError
+            If none does.
+        """
+        info, plan = self._engine.info, self._plan
+        growth = levels.Growth.of((*info.arms,) * levels.BLOCKS, _lengths(self._counts()))
+        batches = plan.batches or tuple(levels.default_batches(info))
+        contexts = plan.contexts or tuple(levels.default_contexts(info, growth))
+        groups, notes = levels.fitting(batches, contexts, info, growth)
+        if not groups:
+            why = "".join(f"\n  {note}" for note in notes)
+            raise ValueError(
+                f"nothing that was asked for fits this engine; change the engine or what is asked for:{why}"
+            )
+        return batches, contexts, groups, notes
+
+    def _counts(self) -> AcceptanceCounts | None:
+        return self.acceptance if any(self.acceptance.tried) else None
+
     def _restore(self, allocator: Allocator, past: Past) -> None:
         failed = [(Group(batch, context), k) for visit in self._visits for batch, k, context in visit.dropped]
-        for died in past.deaths:
-            failed += [(g, k) for g in allocator.grid for k in allocator.arms if _needs_as_much(g, k, died)]
         blocks = [block for visit in self._visits for block in visit.blocks]
-        wanted = [block for block in blocks if block.group in allocator.grid and block.k in allocator.arms]
-        allocator.restore(wanted, {visit.visit: visit.seconds for visit in self._visits}, failed)
+        deaths = [died for died in past.deaths if died.bare is self._bare]
+        for died in deaths:
+            if _was_its_own_doing(died, deaths, blocks):
+                failed += [(g, k) for g in allocator.grid for k in allocator.arms if _needs_as_much(g, k, died)]
+        # What was measured beside the grid of now stays in the table.
+        allocator.restore(blocks, {visit.visit: visit.seconds for visit in self._visits}, failed)
 
     def _visit(self, visit: Visit) -> None:
         assert self.allocator is not None
-        supply = tuple(self.acceptance.supply())
+        growth = levels.Growth.of(visit.order, _lengths(self._counts()), visit.steps)
         order = StayOrder(
             batch=visit.group.batch,
             context=visit.group.context or 0.0,
-            length=levels.prompt_length(int(visit.group.context or 0), self._growth),
+            length=levels.prompt_length(int(visit.group.context or 0), growth),
             order=visit.order,
             steps=visit.steps,
             visit=visit.number,
             at_s=self._seconds,
-            supply=supply if supply and min(supply) < ALWAYS else (),
+            supply=self._supply(),
         )
         began = time.monotonic()
         try:
             stayed = self._engine.stay(order)
         except EngineDiedError as error:
             k = error.doing.k if error.doing is not None else max(visit.arms)
-            self._died(error, Died(batch=visit.group.batch, k=k, context=visit.group.context, reason=str(error)))
+            died = Died(batch=visit.group.batch, k=k, context=visit.group.context, reason=str(error), bare=self._bare)
+            self._died(error, died)
             raise
         taken = max(stayed.seconds, time.monotonic() - began)  # what the engine knows of, and the way there and back
         self._seconds += taken
@@ -244,6 +298,14 @@ class Session:
             self._watcher.say(self.notes[-1])
         self._watcher.measured()
 
+    def _supply(self) -> tuple[float, ...]:
+        """What drafts are filled up or cut down to: nothing where the drafter delivers anyway."""
+        most = max(self._engine.info.arms)
+        if not any(self.acceptance.asked):
+            return (1.0,) * most  # unknown: all of them, rather than what made-up text happens to give
+        supply = tuple(self.acceptance.supply())
+        return supply if min(supply) < ALWAYS else ()
+
     def _died(self, error: EngineDiedError, died: Died) -> None:
         self.notes.append(f"the engine died at K={died.k}, batch {died.batch}: {str(error).splitlines()[0]}")
         self._journal.write(died)
@@ -256,8 +318,15 @@ def _lengths(counts: AcceptanceCounts | None) -> Callable[[int], float]:
     return lambda k: counts.acceptance_length(k)[0]
 
 
+def _was_its_own_doing(died: Died, deaths: Sequence[Died], blocks: Sequence[Block]) -> bool:
+    """Whether an engine died of the cell and not of something else: twice at it, or at one that never went well."""
+    again = sum((other.batch, other.k, other.context) == (died.batch, died.k, died.context) for other in deaths) > 1
+    went_well = any((b.batch, b.k, b.context) == (died.batch, died.k, died.context) for b in blocks)
+    return died.context is not None and (again or not went_well)
+
+
 def _needs_as_much(group: Group, k: int, died: Died) -> bool:
     """Whether a cell takes at least as much memory and width as the one at which an engine died."""
     if k < died.k or group.batch < died.batch:
         return False
-    return died.context is None or group.context is None or group.context >= died.context
+    return group.context is None or died.context is None or group.context >= died.context

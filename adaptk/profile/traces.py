@@ -51,8 +51,9 @@ def table_from_traces(paths: Sequence[str | os.PathLike[str]], name: str | None 
     if not paths:
         raise TraceError("no trace was named: give at least one file that ADAPTK_TRACE wrote")
     files = {os.fspath(path): read_trace(path, lenient=True) for path in paths}
-    if len(files) < len(paths):
-        raise TraceError(f"{len(paths)} files were named, {len(files)} of them different: give each once")
+    different = len({os.path.realpath(path) for path in paths})
+    if different < len(paths):
+        raise TraceError(f"{len(paths)} files were named, {different} of them different: give each once")
     notes = [
         f"{path}: {_counted(trace.skipped, 'line')} could not be read" for path, trace in files.items() if trace.skipped
     ]

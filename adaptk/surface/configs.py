@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from adaptk.surface.architecture import Architecture, ConfigError
-from adaptk.surface.fields import Fields, unsupported
+from adaptk.surface.fields import Fields
 from adaptk.surface.layerkinds import layer_kinds
+from adaptk.surface.unsupported import refuse_families, unsupported
 
 _MAX_BYTES = 8 * 2**20  # the largest configurations have some hundred kB; weights are no JSON
 _NO_GATE = frozenset({
@@ -33,9 +34,14 @@ def read_config(path: str | os.PathLike[str]) -> Architecture:
     ConfigError
         If the file is missing, no JSON object, or describes a model that this cannot model.
     """
-    place = Path(path)
-    file = place / "config.json" if place.is_dir() else place
+    file = config_file(path)
     return from_config(_decoded(file), _name(file))
+
+
+def config_file(path: str | os.PathLike[str]) -> Path:
+    """The file that :func:`read_config` reads."""
+    place = Path(path)
+    return place / "config.json" if place.is_dir() else place
 
 
 def from_config(config: Mapping[str, Any], name: str) -> Architecture:
@@ -58,6 +64,7 @@ def from_config(config: Mapping[str, Any], name: str) -> Architecture:
     if "text_config" in config and "hidden_size" not in config:
         if not isinstance(config["text_config"], Mapping):
             raise ConfigError(f"{name}: text_config is {config['text_config']!r:.60}: give the model's own config.json")
+        refuse_families(Fields(name, config))  # of the whole, which the part inside need not repeat
         remarks.append("all but the language model")
         config = {**config["text_config"], "quantization_config": config.get("quantization_config")}
     fields = Fields(name, config)

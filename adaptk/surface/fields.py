@@ -1,4 +1,4 @@
-"""Fields of a config.json, read with errors that name them, and the ones that tell of models outside our reach."""
+"""Fields of a config.json, read with errors that name them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,8 @@ from typing import Any
 from adaptk.surface.architecture import ConfigError
 
 _MOST = 2**24  # of any size: more is a slip, and would only end in an error of memory
-_PROFILE = "measure this model with adaptk profile"
-
-# Field -> what a value there (neither null, 0 nor false) means.
-_OUTSIDE = {
-    "kv_lora_rank": "multi-head latent attention",
-    "index_topk": "sparse attention with an index",
-    "is_encoder_decoder": "an encoder beside the decoder",
-    "encoder_layers": "an encoder beside the decoder",
-    "num_encoder_layers": "an encoder beside the decoder",
-    "type_vocab_size": "the shape of an encoder",
-    "state_size": "state-space layers",
-    "ssm_state_size": "state-space layers",
-    "ssm_cfg": "state-space layers",
-    "mamba_d_state": "state-space layers",
-    "mamba_expand": "state-space layers",
-    "mamba_num_heads": "state-space layers",
-    "hybrid_override_pattern": "state-space layers",
-    "attn_layer_period": "state-space layers",
-    "linear_num_key_heads": "linear-attention layers",
-    "linear_attn_config": "linear-attention layers",
-    "lru_width": "recurrent layers",
-    "conv_L_cache": "convolution layers",
-    "enable_moe_block": "a mixture beside the dense network of the same layer",
-    "hidden_size_per_layer_input": "an embedding for each layer",
-    "block_configs": "shapes that change from layer to layer",
-    "global_head_dim": "shapes that change from layer to layer",
-    "num_global_key_value_heads": "shapes that change from layer to layer",
-}
-_HEADS = ("CausalLM", "ConditionalGeneration", "LMHead", "Eagle", "EAGLE")
+PROFILE = "measure this model with adaptk profile"
+"""The remedy where blocks without an engine cannot stand for a model."""
 
 
 class Fields:
@@ -69,13 +42,13 @@ class Fields:
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
                 raise ConfigError(
                     f"{self.name}: {field} is {value!r:.60}: one whole number from {least} to {_MOST} can be "
-                    f"modelled; correct it, or {_PROFILE}"
+                    f"modelled; correct it, or {PROFILE}"
                 )
             return value
         if default is None:
             raise ConfigError(
                 f"{self.name}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} missing: add "
-                f"{'one of them' if len(names) > 1 else 'it'} to the file, or {_PROFILE}"
+                f"{'one of them' if len(names) > 1 else 'it'} to the file, or {PROFILE}"
             )
         return default
 
@@ -101,23 +74,3 @@ class Fields:
                 "expected; correct it, or leave it out"
             )
         return value[:length]
-
-
-def unsupported(fields: Fields) -> None:
-    """Refuse what the blocks here cannot stand for.
-
-    Raises
-    ------
-    ConfigError
-        Naming the field that tells.
-    """
-    for field, what in _OUTSIDE.items():
-        value = fields.get(field)
-        if field == "global_head_dim" and value == fields.get("head_dim"):
-            continue
-        if value not in (None, False, 0, [], {}):
-            raise ConfigError(f"{fields.name}: {field} is {value!r:.60}, so it has {what}, not modelled: {_PROFILE}")
-    made = fields.get("architectures")
-    named = [str(each) for each in made] if isinstance(made, list) else []
-    if named and not any(part in each for each in named for part in _HEADS):
-        raise ConfigError(f"{fields.name}: architectures is {named}, no decoder that writes text: give one that does")

@@ -22,6 +22,8 @@ _SECONDS_PER_K = 0.2  # a visit of quick cells goes on for so long
 _ENOUGH, _MOST = 20, 200  # samples of a cell
 _NARROW = 0.01  # interval over median: below it, a cell is settled
 
+_Cell = list[tuple[Sampler, list[float]]]  # of one K: the parts of its step, and their times so far
+
 
 class Workload(Protocol):
     """Says what a cell consists of."""
@@ -45,7 +47,7 @@ class Measurement:
     left
         Seconds of the budget that are left.
     cost
-        What a place costs beside the others, in any unit: the budget is shared out by it.
+        What a place costs beside the others, above 0 in any unit: the budget is shared out by it.
     """
 
     def __init__(
@@ -59,26 +61,34 @@ class Measurement:
         self._workload, self._make_timer, self._ks, self._left = workload, make_timer, tuple(ks), left
         self._cost = cost
         self._samples: dict[tuple[Place, int], list[tuple[float, list[float]]]] = {}
+        self._places: list[Place] = []
+        self._shortest_s: dict[Place, float] = {}
         self.out_of_memory: list[Place] = []
         self.graph_mode: str | None = None
 
     def run(self, places: Sequence[Place], visited: Callable[[Place], None]) -> None:
         """Visit all of ``places``, then again those whose intervals are wide, until the budget is spent.
 
-        ``visited`` is called after each visit that left a whole place behind.
+        Only the first place is visited whatever the budget says; a later one is passed over where, by those before it,
+        it would not end in time. ``visited`` is called after each visit that left a whole place behind.
         """
+        self._places = list(places)
         to_come = math.fsum(map(self._cost, places))
         for place in places:
-            if self.finished and self._left() <= 0:
-                return
             share = self._cost(place) / to_come
             to_come -= self._cost(place)
-            self._visit(place, self._left() * share, visited)
-        while self._left() > 0 and (loose := self._unsettled()):
+            if not self.finished or self._in_time(place):
+                self._visit(place, self._left() * share, visited)
+        while loose := [place for place in self._unsettled() if self._in_time(place)]:
             for place in loose:
-                if self._left() <= 0:
-                    return
-                self._visit(place, math.inf, visited)
+                if self._in_time(place):
+                    self._visit(place, math.inf, visited)
+
+    @property
+    def not_reached(self) -> list[Place]:
+        """Places that the run has not finished, and for which there was memory."""
+        known = {*self.finished, *self.out_of_memory}
+        return [place for place in self._places if place not in known]
 
     @property
     def finished(self) -> list[Place]:
@@ -108,28 +118,51 @@ class Measurement:
         if place in self.finished:
             visited(place)
 
+    def _in_time(self, place: Place) -> bool:
+        """Whether the shortest visit that gives rows is expected to end within the budget."""
+        left = self._left()
+        if not self._shortest_s or left <= 0:
+            return left > 0
+        cost = self._cost(place)
+        like = min(self._shortest_s, key=lambda other: (other != place, abs(math.log(self._cost(other) / cost))))
+        return self._shortest_s[like] * cost / self._cost(like) <= left
+
     def _sample(self, place: Place, seconds: float, timer: Timer) -> None:
-        """Rounds over all K, there and back again by turns, so that what drifts does not favour one of them."""
         begun = self._left()
         must = not self.finished  # the first place is measured whatever the budget says
-        samplers: list[list[tuple[Sampler, list[float]]]] = []
+        samplers = self._prepared(place, timer, must)
+        if samplers is None:
+            return
+        ready = self._left()
+        rounds = self._rounds(samplers, seconds - (begun - ready), must)
+        if rounds:
+            self._shortest_s[place] = (begun - ready) + LEAST * (ready - self._left()) / rounds
+
+    def _prepared(self, place: Place, timer: Timer, must: bool) -> list[_Cell] | None:
+        """Each K's parts as samplers, and where their times go; ``None`` where the budget ends before."""
+        cells = []
         for k in self._ks:
             if not must and self._left() <= 0:
-                return
+                return None
             parts = self._workload.parts(place, k)
             kept = self._samples.setdefault((place, k), [(part.factor, []) for part in parts])
             runs = [timer.prepare(part.run) for part in parts]
-            samplers.append([(run, times) for run, (_, times) in zip(runs, kept, strict=True)])
+            cells.append([(run, times) for run, (_, times) in zip(runs, kept, strict=True)])
+        return cells
+
+    def _rounds(self, cells: Sequence[_Cell], seconds: float, must: bool) -> int:
+        """Rounds over all K, there and back again by turns, so that what drifts does not favour one; how many."""
         ready = self._left()
         for done in range(_MOST_ROUNDS):
-            spent = done >= LEAST and begun - self._left() > seconds
+            spent = done >= LEAST and ready - self._left() > seconds
             if spent or (done >= ROUNDS and ready - self._left() > _SECONDS_PER_K * len(self._ks)):
-                return
-            for each in samplers if done % 2 == 0 else reversed(samplers):
+                return done
+            for each in cells if done % 2 == 0 else reversed(cells):
                 if self._left() <= 0 and not (must and done < LEAST):
-                    return
+                    return done
                 for run, times in each:
                     times.append(run())
+        return _MOST_ROUNDS
 
     def _count(self, place: Place, k: int) -> int:
         return min((len(times) for _, times in self._samples.get((place, k), [])), default=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,9 +86,35 @@ def left_out(options: Options, outcome: Outcome, ways: int) -> list[str]:
     if not outcome.model_fits:
         said.append("whether it fits: the whole model does not, in this machine's memory")
     if outcome.left_out:
-        cells = ", ".join(f"batch {place.batch} at context {place.context}" for place in sorted(outcome.left_out))
-        said.append(f"cells that do not fit in memory: {cells}")
+        said.append(f"cells that do not fit in memory: {places_text(outcome.left_out)}")
     return said
+
+
+def unreached(options: Options, outcome: Outcome) -> str | None:
+    """A sentence on the places for which the time did not suffice; ``None`` where there are none."""
+    if not outcome.not_reached:
+        return None
+    places = places_text(outcome.not_reached)
+    if outcome.interrupted:
+        return f"Not measured before the interrupt: {places}."
+    return (
+        f"Not measured within the budget of {options.budget_s:g} s: {places}. Give a longer --budget, or fewer "
+        "--batches, --ks or --contexts."
+    )
+
+
+def places_text(places: Iterable[Place]) -> str:
+    """Places in words, those of one context together.
+
+    Examples
+    --------
+    >>> places_text([Place(8, 256), Place(4, 256), Place(4, 1024)])
+    'batch 4, 8 at context 256; batch 4 at context 1024'
+    """
+    batches: dict[int, list[int]] = {}
+    for place in sorted(places, key=lambda place: (place.context, place.batch)):
+        batches.setdefault(place.context, []).append(place.batch)
+    return "; ".join(f"batch {', '.join(map(str, some))} at context {context}" for context, some in batches.items())
 
 
 def busy(outcome: Outcome) -> str | None:
@@ -117,6 +143,8 @@ def _provenance(options: Options, outcome: Outcome, ways: int, command: Sequence
         "copy_gb_per_s": None if speed is None or not math.isfinite(speed) else round(speed, 1),
         "machine": outcome.machine,
         "interrupted": outcome.interrupted,
+        "budget_s": options.budget_s,
+        "not_reached": places_text(outcome.not_reached) or None,
         "left_out": left_out(options, outcome, ways),
     }
 

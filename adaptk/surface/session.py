@@ -86,6 +86,11 @@ class Outcome:
         """Places that do not fit in memory."""
         return [*self.too_large, *(self.measurement.out_of_memory if self.measurement is not None else ())]
 
+    @property
+    def not_reached(self) -> list[Place]:
+        """Places for which there was memory, but not time."""
+        return self.measurement.not_reached if self.measurement is not None else []
+
 
 class Workload:
     """The step of a model and its drafter."""
@@ -113,6 +118,7 @@ def run(
     watcher: Watcher,
     keep: Callable[[Outcome], None],
     clock: Callable[[], float] = time.monotonic,
+    begun: float | None = None,
 ) -> None:
     """Measure; what there is when the budget ends, or at an interrupt, is in ``outcome``.
 
@@ -130,6 +136,8 @@ def run(
         Called whenever there is more, so that it is on disk.
     clock
         Seconds, rising.
+    begun
+        When the budget began, by ``clock``; ``None``: now.
 
     Raises
     ------
@@ -138,7 +146,7 @@ def run(
     """
     import torch
 
-    start = clock()
+    start = clock() if begun is None else begun
     try:
         with torch.inference_mode():
             _run(options, machine, outcome, watcher, keep, lambda: options.budget_s - (clock() - start))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,15 @@ class Tie(msgspec.Struct, frozen=True, kw_only=True):
     within: float
 
 
+class Judged(NamedTuple):
+    """What came of all pairs of the best arm of a batch size and another: those not told apart, how many were judged
+    at all, and how many there are."""
+
+    ties: tuple[Tie, ...]
+    judged: int
+    pairs: int
+
+
 def interval(row: TableRow) -> tuple[float, float] | None:
     """The 95 % interval of a row's time where it has one that can be divided by."""
     if row.low_ms is None or row.high_ms is None or row.low_ms <= 0.0:
@@ -35,32 +45,36 @@ def interval(row: TableRow) -> tuple[float, float] | None:
     return row.low_ms, row.high_ms
 
 
-def ties(
+def judged(
     table: GoodputTable,
     goodput: Sequence[Sequence[float]],
     batches: Sequence[int],
     rows: Mapping[tuple[int, int], TableRow],
-) -> list[Tie]:
+) -> Judged:
     """Arms that cannot be told from the best one; ``goodput`` of shape ``(len(batches), len(table.ks))``.
 
     Only arms whose rows have intervals are judged: without one nothing is known of the difference.
     """
-    found = []
+    ties, count = [], 0
     for batch, line in zip(batches, goodput, strict=True):
         best = max(range(len(line)), key=line.__getitem__)
         for j, k in enumerate(table.ks):
-            both = [rows.get((batch, table.ks[best])), rows.get((batch, k))]
-            ends = [None if row is None else interval(row) for row in both]
-            if j == best or ends[0] is None or ends[1] is None:
+            halves = [_half_width(rows.get((batch, each))) for each in (table.ks[best], k)]
+            if j == best or halves[0] is None or halves[1] is None:
                 continue
-            halves = [math.log(high / low) / 2.0 for low, high in ends if high is not None]  # type: ignore[misc]
-            within = math.hypot(*halves, _Z95 * _length_doubt(table, table.ks[best], k))
+            count += 1
+            within = math.hypot(halves[0], halves[1], _Z95 * _length_doubt(table, table.ks[best], k))
             lead = math.log(line[best] / line[j])
             if lead <= within:
-                found.append(
-                    Tie(batch=batch, k=table.ks[best], other=k, lead=math.expm1(lead), within=math.expm1(within))
-                )
-    return found
+                tie = Tie(batch=batch, k=table.ks[best], other=k, lead=math.expm1(lead), within=math.expm1(within))
+                ties.append(tie)
+    return Judged(tuple(ties), count, len(batches) * (len(table.ks) - 1))
+
+
+def _half_width(row: TableRow | None) -> float | None:
+    """Half of the interval of a row's time, as a logarithm."""
+    ends = None if row is None else interval(row)
+    return None if ends is None else math.log(ends[1] / ends[0]) / 2.0
 
 
 def _length_doubt(table: GoodputTable, one: int, other: int) -> float:

@@ -12,6 +12,7 @@ from adaptk.schedule import merge_runs
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
 from adaptk.tablerows import MAX_BATCH, TableRow
+from adaptk.tabletools.levels import same_levels
 from adaptk.tabletools.survey import goodputs
 
 _Z95 = 1.96
@@ -21,7 +22,7 @@ _LARGEST = 8192  # batch sizes that decisions are compared at, at most
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """A cell that both have: step times, the second over the first, and whether each lies outside the other's 95 %.
 
-    ``apart`` is ``None`` where one of the two has no interval.
+    ``context`` is the first table's. ``apart`` is ``None`` where one of the two has no interval.
     """
 
     batch: int
@@ -42,9 +43,17 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     apart: bool | None
 
 
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """Levels of context, a little apart, that are taken for the same."""
+
+    first: float
+    second: float
+
+
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Batch sizes at which the best K differs, and what the other table's K costs there by each table's own figures.
 
+    ``context`` is the first table's, and the second is asked at its own level where that is taken for the same.
     ``cost_by_first`` is what the second's K loses if the first table is right, as a share of goodput, the mean over
     the batch sizes; ``cost_by_second`` the reverse. ``None`` for a table without times.
     """
@@ -62,6 +71,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All differences; ``same_decisions`` if both choose the same K at every batch size up to ``max_batch``."""
 
     key: list[str]
+    levels: list[Levels]
     ratios: list[Ratio]
     interpolated: bool
     only_first: int
@@ -82,7 +92,8 @@ def compare(
     first, second
         The tables.
     context
-        Mean context at which decisions are compared; ``None``: at the levels that both have, else without one.
+        Mean context at which decisions are compared; ``None``: at the levels that both have, else without one. Levels
+        within 10 % of each other count as the same.
     max_batch
         Largest batch size that decisions are compared at; ``None``: the largest of either, at least 512.
 
@@ -99,15 +110,19 @@ def compare(
     [(1, 3, 0)]
     """
     last = _last(first, second) if max_batch is None else max_batch
-    mine, theirs = ({(row.batch, row.k, row.context): row for row in table.rows} for table in (first, second))
+    pairs = same_levels(first.contexts, second.contexts)
+    as_first: dict[float | None, float] = {other: one for one, other in pairs}
+    mine = {(row.batch, row.k, row.context): row for row in first.rows}
+    theirs = {(row.batch, row.k, as_first.get(row.context, row.context)): row for row in second.rows}
     common = mine.keys() & theirs.keys()
     ratios = [_ratio(mine[cell], theirs[cell]) for cell in common] or _interpolated(first, second)
-    levels: list[float | None] = [context]
+    asked: Sequence[tuple[float | None, float | None]] = [(context, context)]
     if context is None:
-        levels = [*sorted({*first.contexts} & {*second.contexts})] or [None]
-    choices = [choice for level in levels for choice in _choices(first, second, level, last)]
+        asked = pairs or [(None, None)]
+    choices = [choice for both in asked for choice in _choices(first, second, both, last)]
     return Comparison(
         key=differences(first.key, second.key),
+        levels=[Levels(first=one, second=other) for one, other in pairs if one != other],
         ratios=sorted(ratios, key=lambda each: (-abs(math.log(each.ratio)), each.context or 0.0, each.batch, each.k)),
         interpolated=bool(ratios) and not common,
         only_first=len(mine.keys() - theirs.keys()),
@@ -178,8 +193,10 @@ def _unlike(first: GoodputTable, second: GoodputTable, position: int) -> bool | 
     return abs(pairs[0][0] / pairs[0][1] - pairs[1][0] / pairs[1][1]) > _Z95 * error
 
 
-def _choices(first: GoodputTable, second: GoodputTable, context: float | None, last: int) -> list[Choice]:
-    mine, theirs = _dense(first, last, context), _dense(second, last, context)
+def _choices(
+    first: GoodputTable, second: GoodputTable, contexts: tuple[float | None, float | None], last: int
+) -> list[Choice]:
+    mine, theirs = (_dense(table, last, at) for table, at in zip((first, second), contexts, strict=True))
     pairs = [(k, other) for k, other in zip(mine, theirs, strict=True)]
     names = sorted({*pairs})
     found = []
@@ -189,13 +206,13 @@ def _choices(first: GoodputTable, second: GoodputTable, context: float | None, l
             batches = range(start, end + 1)
             found.append(
                 Choice(
-                    context=context,
+                    context=contexts[0],
                     first_batch=start,
                     last_batch=end,
                     first_k=k,
                     second_k=other,
-                    cost_by_first=_cost(first, batches, k, other, context),
-                    cost_by_second=_cost(second, batches, other, k, context),
+                    cost_by_first=_cost(first, batches, k, other, contexts[0]),
+                    cost_by_second=_cost(second, batches, other, k, contexts[1]),
                 )
             )
     return found

@@ -31,14 +31,17 @@ def comparison_lines(found: Comparison, first: str, second: str) -> list[Line]:
 
 def _ratio_lines(found: Comparison) -> list[Line]:
     lines: list[Line] = []
+    if found.levels:
+        pairs = ", ".join(f"{pair.first:g} and {pair.second:g}" for pair in found.levels[:_MOST])
+        more = ", ..." if len(found.levels) > _MOST else ""
+        said = f"Levels of context taken for the same, in A and in B: {pairs}{more}."
+        lines += [Line(text) for text in wrapped(said)]
     changed = [ratio for ratio in found.ratios if ratio.ratio != 1.0]
     if changed:
-        judged = any(ratio.apart is not None for ratio in changed)
-        what = "! outside both intervals" if judged else "no intervals: noise cannot be told"
-        lines += [Line(f"Step times that differ, the largest first ({what})", "title")]
-        if found.interpolated:
-            lines.append(Line("No cell is in both: what B answers at the cells of A."))
-        lines += [*_ratio_table(changed[:_MOST]), *_more(len(changed))]
+        marked = " (! outside both intervals)" if any(ratio.apart is not None for ratio in changed) else ""
+        lines.append(Line(f"Step times that differ, the largest first{marked}", "title"))
+        lines += [Line(text) for text in wrapped(_noise(found, changed))]
+        lines += [*_ratio_table(changed), *_more(len(changed))]
     elif found.ratios and not found.interpolated:
         lines.append(Line(f"Step times: the same in all {len(found.ratios)} common cells."))
     for count, name in ((found.only_first, "A"), (found.only_second, "B")):
@@ -47,12 +50,27 @@ def _ratio_lines(found: Comparison) -> list[Line]:
     return lines
 
 
-def _ratio_table(ratios: Sequence[Ratio]) -> list[Line]:
+def _noise(found: Comparison, changed: Sequence[Ratio]) -> str:
+    """What keeps differences from being told from noise; empty where nothing does."""
+    if found.interpolated:
+        return (
+            "No cell is in both: B's are what it answers at the cells of A. Such times have no intervals: noise cannot "
+            "be told."
+        )
+    judged = [ratio.apart is not None for ratio in changed]
+    if not any(judged):
+        return "No cell has an interval in both: noise cannot be told."
+    return "" if all(judged) else "? no interval in both: noise cannot be told."
+
+
+def _ratio_table(changed: Sequence[Ratio]) -> list[Line]:
+    unknown = " ?" if any(ratio.apart is not None for ratio in changed) else "  "
+    marks, ratios = {True: " !", False: "  ", None: unknown}, changed[:_MOST]
     columns = [
         Column("K", 5, lambda i: str(ratios[i].k)),
         Column("A, ms", 9, lambda i: number(ratios[i].first_ms, 9, most=3)),
         Column("B, ms", 9, lambda i: number(ratios[i].second_ms, 9, most=3)),
-        Column("B/A", 9, lambda i: number(ratios[i].ratio, 7, most=3) + (" !" if ratios[i].apart else "  ")),
+        Column("B/A", 9, lambda i: number(ratios[i].ratio, 7, most=3) + marks[ratios[i].apart]),
     ]
     if any(ratio.context is not None for ratio in ratios):
         columns.insert(1, Column("context", 9, lambda i: number(ratios[i].context, 9, most=0)))

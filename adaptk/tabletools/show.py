@@ -71,12 +71,11 @@ def run_lines(seen: Survey, source: GoodputTable) -> list[Line]:
 
 
 def tie_lines(seen: Survey) -> list[Line]:
-    """Which arms cannot be told apart."""
-    if not seen.with_intervals:
-        said = "Rows have no intervals: whether two arms differ by more than noise cannot be told."
-        return [Line(text) for text in wrapped(said)]
+    """Which arms cannot be told apart; nothing where there is one alone."""
+    if seen.pairs == 0:
+        return []
     if not seen.ties:
-        return [Line("Every best K is ahead of the others by more than the intervals of their times.")]
+        return [Line(text) for text in wrapped(_all_told_apart(seen))]
     lines = [Line("Not told apart: the best and another K, within their 95 % intervals", "title")]
     for tie in seen.ties[:_MOST_TIES]:
         lead, within = percent(tie.lead), percent(tie.within)
@@ -84,6 +83,18 @@ def tie_lines(seen: Survey) -> list[Line]:
     if len(seen.ties) > _MOST_TIES:
         lines.append(Line(f"  ... and {len(seen.ties) - _MOST_TIES} more"))
     return lines
+
+
+def _all_told_apart(seen: Survey) -> str:
+    unknown = "whether two arms differ by more than noise cannot be told"
+    if seen.between:
+        return f"No rows stand at this context: {unknown}."
+    if not seen.with_intervals:
+        return f"Rows have no intervals: {unknown}."
+    if not seen.judged:
+        return f"Nowhere have the best K and another one both an interval: {unknown}."
+    said = "Every best K is ahead of the others by more than the intervals of their times"
+    return f"{said}." if seen.judged == seen.pairs else f"{said}, where both have one."
 
 
 def notes(seen: Survey, source: GoodputTable) -> list[str]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from adaptk.table import GoodputTable
 from adaptk.tablerows import TableRow
-from adaptk.tabletools.apart import Tie, interval, ties
-from adaptk.tabletools.levels import rows_at
+from adaptk.tabletools.apart import Tie, interval, judged
+from adaptk.tabletools.levels import between_levels, rows_at
 
 Floats = NDArray[np.float64]
 Rows = Mapping[tuple[int, int], TableRow]
@@ -76,7 +76,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; ``cells`` by batch, then K; ``fixed`` with the best first."""
+    """All of it; ``cells`` by batch, then K; ``fixed`` with the best first.
+
+    ``pairs`` counts the best arm of each batch size with each other one, ``judged`` those of which both have intervals;
+    ``between`` says that ``context`` lies between two levels, so that no row answers.
+    """
 
     context: float | None
     max_batch: int
@@ -87,7 +91,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     fixed: tuple[Fixed, ...]
     cells: tuple[Cell, ...]
     ties: tuple[Tie, ...]
+    judged: int
+    pairs: int
     with_intervals: bool
+    between: bool
 
 
 def survey(table: GoodputTable, context: float | None = None, max_batch: int | None = None) -> Survey:
@@ -123,6 +130,7 @@ def survey(table: GoodputTable, context: float | None = None, max_batch: int | N
     ks = table.ks
     goodput = goodputs(table, batches, ks, context)
     rows = {(row.batch, row.k): row for row in rows_at(table, context)}
+    found = judged(table, goodput.tolist(), batches, rows)
     return Survey(
         context=context,
         max_batch=last,
@@ -132,8 +140,11 @@ def survey(table: GoodputTable, context: float | None = None, max_batch: int | N
         runs=tuple(_run(table, context, *triple) for triple in triples),
         fixed=_fixed(goodput, batches, ks),
         cells=tuple(_cells(table, goodput, batches, rows)),
-        ties=tuple(ties(table, goodput.tolist(), batches, rows)),
+        ties=found.ties,
+        judged=found.judged,
+        pairs=found.pairs,
         with_intervals=any(interval(row) is not None for row in rows.values()),
+        between=between_levels(table, context),
     )
 
 

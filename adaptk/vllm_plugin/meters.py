@@ -117,7 +117,10 @@ class Bare:
         now = time.perf_counter()
         before, self._left = self._left, now
         batch, self._batch = self._batch, len(output.outputs)
-        if output.outputs:
+        if not output.outputs:
+            # Pieces of prompts alone give no token, and no batch that decodes.
+            self.records.append(_prompts_alone())
+        else:
             # A prompt's last piece gives a token too: only from one step to the next with equal batches all decode.
             same = batch == len(output.outputs)
             record = StepRecord(
@@ -134,6 +137,10 @@ class Bare:
     def forget(self) -> None:
         """Forget all records but the last."""
         del self.records[:-1]
+
+
+def _prompts_alone() -> StepRecord:
+    return StepRecord(batch_size=1, elapsed_ms=None, k=0, drafted=[0], accepted=[0], prefill_tokens=1)
 
 
 def wanted_drafts(supply: Sequence[float], asked: int, place: int, turn: int) -> int:

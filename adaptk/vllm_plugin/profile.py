@@ -56,13 +56,17 @@ class ProfiledEngine:
         self._meter: Meter = meter(self._scheduler, self._client)
         self._names = 0
         self._warm: set[tuple[int, int]] = set()  # (batch, K) whose first steps were played
-        tokenizer = self._engine.get_tokenizer()
-        self._prompts = [_tokens(tokenizer, text) for text in order.prompts]
+        if not order.drafter and self._engine.vllm_config.speculative_config is not None:
+            raise ProfileError("the engine without a drafter has one: name it in --speculative-config alone")
+        self._tokenizer: Any = self._engine.get_tokenizer()
+        self._texts = order.prompts
+        self._tokens: dict[int, list[int]] = {}
         self.info = self._describe(order)
 
     def stay(self, order: StayOrder) -> Stayed:
         """Play one stay; see :class:`adaptk.profile.orders.StayOrder`."""
         begun = time.monotonic()
+        self._tell(Doing(order.batch, 0, order.context))
         names = [self._add(self._filler(i, order.length), order) for i in range(order.batch)]
         blocks: list[Block] = []
         self._meter.supply = order.supply
@@ -85,13 +89,13 @@ class ProfiledEngine:
         """Answer prompts; see :class:`adaptk.profile.orders.AnswerOrder`."""
         begun = time.monotonic()
         self._tell(Doing(order.concurrency, order.k, None))
-        waiting = list(range(order.first, order.last))
+        waiting = [i for i in range(order.first, order.last) if self._prompt(i)]
         names: set[str] = set()
         self._meter.k, self._meter.supply = order.k, ()
         self._meter.forget()
         while (waiting or names) and time.monotonic() - begun < order.seconds:
             while waiting and len(names) < order.concurrency:
-                names.add(self._ask(self._prompts[waiting.pop(0)], order.max_tokens))
+                names.add(self._ask(self._prompt(waiting.pop(0)), order.max_tokens))
             names -= self._meter.step()
         records = tuple(self._meter.records)
         self._empty(sorted(names))
@@ -100,6 +104,13 @@ class ProfiledEngine:
     def close(self) -> None:
         """Stop the engine and its workers."""
         self._client.shutdown()
+
+    def _prompt(self, index: int) -> list[int]:
+        """Tokens of a prompt, made when first needed; none where the tokenizer leaves nothing of it."""
+        index %= len(self._texts)
+        if index not in self._tokens:
+            self._tokens[index] = _tokens(self._tokenizer, self._texts[index])
+        return self._tokens[index]
 
     def _describe(self, order: EngineOrder) -> EngineInfo:
         config = self._engine.vllm_config
@@ -122,10 +133,10 @@ class ProfiledEngine:
         """
         own = [17 + (index * 7919 + j * 104_729) % 239 for j in range(8)]
         tokens = own[:length]
-        at = index
-        while len(tokens) < length:
-            tokens.extend(self._prompts[at % len(self._prompts)])
-            at += 1
+        for at in range(index, index + length * len(self._texts)):
+            if len(tokens) >= length:
+                return tokens[:length]
+            tokens.extend(self._prompt(at) or (own if at == index else ()))
         return tokens[:length]
 
     def _add(self, tokens: list[int], order: StayOrder) -> str:

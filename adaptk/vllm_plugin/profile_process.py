@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ class EngineProcess:
                 self._doing(answer)
             elif isinstance(answer, Failed):
                 self._failed = True
-                raise EngineDiedError(f"{answer.reason}{self._where()} (what vLLM printed: {self._log})", self._last)
+                reason = answer.reason.rstrip(".")
+                raise EngineDiedError(f"{reason}{self._where()} (what vLLM printed: {self._log})", self._last)
             elif isinstance(answer, kind):
                 self._idle = True
                 return answer
@@ -123,7 +125,8 @@ class EngineProcess:
         code = self._process.exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        said = "".join(f"\n  | {line[:200]}" for line in lines[-_LAST_LINES:])
+        telling = [line for line in lines if "INFO" not in line]  # pages of which are printed at each start
+        said = "".join(f"\n  | {line[:200]}" for line in telling[-_LAST_LINES:])
         text = f"the engine's process {how}{self._where()}; the last of what it printed ({self._log}):{said}"
         return EngineDiedError(text, self._last)
 
@@ -136,7 +139,7 @@ class EngineProcess:
     def _end(self) -> None:
         if self._process.is_alive():
             self._process.terminate()
-            self._process.join(10)
+            self._process.join(3)  # its workers watch it, and go when it is gone
         if self._process.is_alive():
             self._process.kill()
             self._process.join(10)
@@ -145,6 +148,7 @@ class EngineProcess:
 def serve(connection: Connection, order: EngineOrder, log: str) -> None:
     """Start the engine and obey orders until the other side hangs up; the body of the process."""
     os.setsid()  # an interrupt at the terminal is the parent's affair
+    threading.Thread(target=_end_with_parent, name="adaptk-parent", daemon=True).start()
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -168,6 +172,14 @@ def serve(connection: Connection, order: EngineOrder, log: str) -> None:
         engine.close()
 
 
+def _end_with_parent() -> None:
+    """Do not outlive the parent, also where it dies while the engine starts or is in a long step."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
 def _start(order: EngineOrder, connection: Connection) -> Any:
     from adaptk.vllm_plugin.profile import ProfiledEngine
 
@@ -175,9 +187,22 @@ def _start(order: EngineOrder, connection: Connection) -> Any:
 
 
 def _tell_failure(connection: Connection, error: BaseException) -> None:
-    text = str(error).strip() or type(error).__name__
+    text = _said(error)
     try:
         connection.send(Failed(text if len(text) < 1500 else text[:1500] + "..."))
         time.sleep(0.1)
     except OSError:
         pass
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, without the frame that vLLM's checked configurations put around it."""
+    reasons = getattr(error, "errors", None)
+    if callable(reasons):
+        try:
+            found = [str(reason["msg"]).removeprefix("Value error, ") for reason in reasons()]
+        except (TypeError, KeyError):
+            found = []
+        if found:
+            return "; ".join(found)
+    return str(error).strip() or type(error).__name__

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+# Options that load a drafter, of any version.
+_OF_DRAFTERS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 # Where the parser of vllm serve is, newest first.
 _PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
 
@@ -22,19 +24,29 @@ def engine_args(arguments: Sequence[str], drafter: bool = True) -> Any:
     ArgumentsError
         If vLLM does not know an argument, or there is no model.
     """
-    given = list(arguments)
+    given = _config_apart(arguments)
     parser = _parser()
     parsed = parser.parse_args(given)
     model = getattr(parsed, "model_tag", None)
     if model is not None:
         parsed.model = model
-    elif not any(part == "--model" or part.startswith("--model=") for part in given) and "--config" not in given:
+    elif not any(part.partition("=")[0] in ("--model", "--config") for part in given):
         raise ArgumentsError("no model is named: give what vllm serve would be given, the model first")
     if not drafter:
-        parsed.speculative_config = None
+        for name in _OF_DRAFTERS:
+            if hasattr(parsed, name):
+                setattr(parsed, name, None)
     from vllm.engine.arg_utils import EngineArgs
 
     return EngineArgs.from_cli_args(parsed)
+
+
+def _config_apart(arguments: Sequence[str]) -> list[str]:
+    """``--config=FILE`` as two parts: vLLM's parser does not see it otherwise."""
+    given: list[str] = []
+    for part in arguments:
+        given += part.split("=", 1) if part.startswith("--config=") else [part]
+    return given
 
 
 def _parser() -> argparse.ArgumentParser:

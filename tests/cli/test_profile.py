@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,8 +53,8 @@ def test_from_start_to_end(started: list[EngineOrder], out: list[str], capsys: p
     assert "18 of 18 cells measured" in shown
     long = [line for line in shown.splitlines() if len(line) > 80 and out[1] not in line]
     assert long == []
-    assert progress.splitlines()[0] == "Starting the engine"
-    assert "left] batch 1, context 128, first look; 0 of 18 cells done" in progress
+    assert "Starting the engine" in progress.splitlines()[:2]
+    assert "left] batch 1, context 128, first look; 0 of 18 cells precise" in progress
     assert "K=0 over no drafter" not in shown
 
 
@@ -89,8 +91,51 @@ def test_an_interrupt_keeps_what_there_is(
     assert main([*ENGINE, *out]) == 130
     shown, errors = capsys.readouterr()
     assert "Best K" in shown
-    assert "interrupted: --resume goes on" in errors
+    assert f"interrupted: adaptk profile --resume --out {out[1]} goes on" in errors
     assert GoodputTable.load(out[1]).rows
+
+
+def test_a_request_to_end_is_taken_as_an_interrupt(out: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM, as a scheduler of jobs sends it; afterwards the signal does what it did."""
+    before = signal.getsignal(signal.SIGTERM)
+    use(monkeypatch, lambda order, tell: FakeEngine(order, after=lambda stays: os.kill(os.getpid(), signal.SIGTERM)))
+    assert main([*ENGINE, *out]) == 130
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_resume_takes_what_was_not_given_from_the_journal(
+    started: list[EngineOrder], out: list[str], tmp_path: Path
+) -> None:
+    """Prompts, temperature, length of answers, arms, grid and budget; the table goes on naming the first command."""
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text("".join(f'{{"prompt": "{i}"}}\n' for i in range(30)))
+    own = ["--prompts", str(prompts), "--temperature", "0.5", "--max-tokens", "32", "--budget", "4"]
+    assert main([*ENGINE, *out, *own, "--arms", "0,1,3"]) == 0
+    assert main(["profile", "--resume", *out]) == 0
+    assert len(started[1].prompts) == 30
+    assert (started[1].temperature, started[1].arms) == (0.5, (0, 1, 3))
+    table = GoodputTable.load(out[1])
+    assert table.meta["provenance"]["max_tokens"] == 32
+    assert "p.jsonl --temperature 0.5" in table.meta["provenance"]["command"]
+    assert "--resume" not in table.meta["provenance"]["command"]
+    assert {row.batch for row in table.rows} <= {1, 4, 16}
+
+
+def test_a_table_that_is_there_is_not_replaced(
+    started: list[EngineOrder], out: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither by a profile nor from traces; a trace is never replaced by the table made of it."""
+    Path(out[1]).write_text("precious")
+    assert main([*ENGINE, *out]) == 1
+    assert main(["profile", "--from-traces", "x.jsonl", *out]) == 1
+    assert capsys.readouterr().err.count("exists already") == 2
+    assert main(["profile", "--from-traces", out[1], *out]) == 1
+    assert "is the file of --from-traces" in capsys.readouterr().err
+    assert Path(out[1]).read_text() == "precious"
+    for folder in (".", "/dev/null", "x" * 300):
+        assert main([*ENGINE, "--out", folder]) == 1
+        assert "remove it" not in capsys.readouterr().err
+    assert started == []
 
 
 def test_an_engine_that_dies(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(machines._COPIED, "cpu", 2**16)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     real = session.run
-    monkeypatch.setattr(session, "run", lambda *given: real(*given, Steps()))
+    monkeypatch.setattr(session, "run", lambda *given, begun: real(*given, Steps()))
 
 
 @pytest.fixture
@@ -63,12 +64,13 @@ def test_a_table_comes_out(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_drafters(model: Path, tmp_path: Path) -> None:
-    """None, an EAGLE-like head, and a model of its own: each is named in the key."""
+    """None, an EAGLE-like head, and a model of its own: each is named in the provenance."""
     other = tmp_path / "small-one.json"
     other.write_text(json.dumps({**DENSE, "num_hidden_layers": 1}))
     for given, name in (("none", "none"), ("eagle", "eagle"), (other, "small-one")):
-        assert call(model, "--out", tmp_path / "t.json", *QUICK, "--drafter", given) == 0
-        assert GoodputTable.load(tmp_path / "t.json").meta["provenance"]["drafter"] == name
+        out = tmp_path / f"with-{name}.json"
+        assert call(model, "--out", out, *QUICK, "--drafter", given) == 0
+        assert GoodputTable.load(out).meta["provenance"]["drafter"] == name
 
 
 def test_one_ranks_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,22 +103,87 @@ def test_an_interrupt_keeps_the_file(
     assert capsys.readouterr().out.startswith("Interrupted; this is what was measured until then.\n")
 
 
-def test_an_interrupt_before_the_first_place_leaves_the_file(
+def test_an_interrupt_before_the_first_place(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older table is not overwritten by nothing."""
+    """No file is left that holds nothing."""
 
     def begin(watcher: object, what: str, total: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("adaptk.demo.progress.Progress.begin", begin)
     out = tmp_path / "table.json"
-    out.write_text("old")
     assert call(model, "--out", out, *QUICK) == 130
-    assert out.read_text() == "old"
-    assert capsys.readouterr().err.endswith(
-        f"adaptk surface: interrupted before anything was measured; {out} is left as it was\n"
-    )
+    assert not out.exists()
+    assert capsys.readouterr().err.endswith("adaptk surface: interrupted before anything was measured\n")
+
+
+@pytest.mark.parametrize("name", ["config.json", "link.json", "drafter.json", "older.json"])
+def test_no_file_is_replaced(
+    model: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what is read, under whatever name, nor a table that is there; that is told before anything is built."""
+    drafter, out = model / "drafter.json", model / name
+    drafter.write_text(json.dumps(DENSE))
+    (model / "older.json").write_text("a table")
+    (model / "link.json").symlink_to(model / "config.json")
+    before = out.read_bytes()
+    monkeypatch.setattr(session, "run", lambda *_, **__: pytest.fail("something was measured"))
+    assert call(model, "--drafter", drafter, "--out", out, *QUICK) == 1
+    told = {
+        "drafter.json": "is the file of --drafter too: give another path",
+        "older.json": "exists already: remove it, or give another --out",
+    }.get(name, "is the file of CONFIG too: give another path")
+    assert capsys.readouterr().err == f"adaptk surface: --out {out}: {told}\n"
+    assert out.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_to(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told at once, not after the measurement."""
+    monkeypatch.setattr("os.access", lambda *_, **__: False)  # a superuser may write anywhere
+    assert call(model, "--out", tmp_path / "t.json", *QUICK) == 1
+    assert "its folder cannot be written to" in capsys.readouterr().err
+
+
+def test_places_that_the_budget_did_not_reach_are_named(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the screen and in the provenance; with time enough nothing is said."""
+    given = ["--device", "cpu", "--batches", "1,2,4", "--ks", "0,1", "--contexts", "8,16"]
+    out = tmp_path / "short.json"
+    assert call(model, "--out", out, *given, "--budget", "0.001") == 0
+    places = "batch 2, 4 at context 8; batch 1, 2, 4 at context 16"
+    assert GoodputTable.load(out).meta["provenance"]["not_reached"] == places
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Not measured within the budget of 0.001 s: {places}. Give a longer --budget" in said
+    assert call(model, "--out", tmp_path / "long.json", *given, "--budget", "1") == 0
+    assert GoodputTable.load(tmp_path / "long.json").meta["provenance"]["not_reached"] is None
+    assert "Not measured" not in capsys.readouterr().out
+
+
+def test_the_budget_begins_with_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loading libraries takes is part of it."""
+    begins: list[float] = []
+    real = session.run
+
+    def run(*given: object, begun: float) -> None:
+        begins.append(begun)
+        real(*given, begun=begun)
+
+    monkeypatch.setattr(session, "run", run)
+    before = time.monotonic()
+    real_machine = machines.Machine
+
+    def machine(device: str) -> machines.Machine:
+        begins.append(time.monotonic())
+        return real_machine(device)
+
+    monkeypatch.setattr(machines, "Machine", machine)
+    assert call(model, "--out", tmp_path / "t.json", *QUICK) == 0
+    built, begun = begins
+    assert before <= begun <= built
 
 
 def test_a_file_that_cannot_be_written(
@@ -127,9 +194,9 @@ def test_a_file_that_cannot_be_written(
     folder.mkdir()
     real = session.run
 
-    def run(*given: object) -> None:
+    def run(*given: object, begun: float) -> None:
         folder.rmdir()
-        real(*given)
+        real(*given, begun=begun)
 
     monkeypatch.setattr(session, "run", run)
     assert call(model, "--out", folder / "t.json", *QUICK) == 1
@@ -143,18 +210,22 @@ def test_a_file_that_cannot_be_written(
     [
         (["nowhere"], "nowhere: there is no such file: give a model's folder"),
         (["--preset", "huge"], "preset 'huge' is not known: give one of llama-8b"),
-        (["MODEL", "--out", "nowhere/table.json"], "nowhere/table.json: its folder does not exist: give --out a file"),
-        (["MODEL", "--out", "MODEL"], "is no regular file: give --out a file"),
-        (["MODEL", "--out", "/dev/null"], "/dev/null: is no regular file"),
+        (
+            ["MODEL", "--out", "nowhere/table.json"],
+            "--out nowhere/table.json: its folder does not exist; make it first",
+        ),
+        (["MODEL", "--out", "MODEL"], "is a folder: give the path of a file"),
+        (["MODEL", "--out", "/dev/null"], "--out /dev/null: is no regular file"),
         (["MODEL", "--tp", "3"], "heads is 4, which 3 ranks cannot share evenly"),
         (["MODEL", "--drafter", "medusa"], "medusa: there is no such file"),
         (["MODEL", "--batches", "1000000", "--contexts", "1000000"], "the key-value cache of no cell fits"),
     ],
 )
 def test_errors_without_a_traceback(
-    model: Path, given: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    model: Path, given: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line, which says what to give instead."""
+    monkeypatch.chdir(model.parent)  # where the table would be by default
     assert call("--device", "cpu", *(str(model) if each == "MODEL" else each for each in given)) == 1
     assert told in capsys.readouterr().err.splitlines()[-1]
 

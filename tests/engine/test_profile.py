@@ -15,7 +15,7 @@ from adaptk.profile.orders import AnswerOrder, Doing, EngineDiedError, EngineOrd
 from adaptk.step import StepRecord
 from adaptk.vllm_plugin.meters import wanted_drafts
 from adaptk.vllm_plugin.profile import whole_steps
-from adaptk.vllm_plugin.profile_process import EngineProcess
+from adaptk.vllm_plugin.profile_process import EngineProcess, _said
 from adaptk.vllm_plugin.serveargs import ArgumentsError, engine_args
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 7}
@@ -169,7 +169,7 @@ def test_engines_that_do_not_start(model: Path, changes: dict[str, object], mess
     Path(log).unlink(missing_ok=True)
 
 
-def test_serves_own_arguments_are_let_pass(model: Path) -> None:
+def test_serves_own_arguments_are_let_pass(model: Path, tmp_path: Path) -> None:
     """A command line for vllm serve is taken as it is; the model may stand first or be named."""
     name = str(model)
     made = engine_args([name, "--port", "8001", "--max-num-seqs", "7", "--api-key", "x"])
@@ -178,6 +178,11 @@ def test_serves_own_arguments_are_let_pass(model: Path) -> None:
     both = [name, "--speculative-config", json.dumps(NGRAM)]
     assert engine_args(both).speculative_config["num_speculative_tokens"] == 7
     assert engine_args(both, drafter=False).speculative_config is None
+    short = engine_args([name, "--spec-method", "ngram", "--spec-tokens", "3"], drafter=False)
+    assert (short.speculative_config, short.spec_method, short.spec_tokens) == (None, None, None)
+    (tmp_path / "c.yaml").write_text(f"model: {name}\nmax-num-seqs: 9\n")
+    for given in (["--config", str(tmp_path / "c.yaml")], [f"--config={tmp_path / 'c.yaml'}"]):
+        assert engine_args(given).max_num_seqs == 9
     for wrong, said in (
         ([], "no model is named"),
         ([name, "--tpyo", "1"], "tpyo"),
@@ -185,6 +190,25 @@ def test_serves_own_arguments_are_let_pass(model: Path) -> None:
     ):
         with pytest.raises(ArgumentsError, match=said):
             engine_args(wrong)
+
+
+def test_what_an_error_says_without_its_frame() -> None:
+    """vLLM's checked configurations wrap a refusal in lines about themselves."""
+    from pydantic import BaseModel, ValidationError, field_validator
+
+    class Checked(BaseModel):
+        arms: str
+
+        @field_validator("arms")
+        @classmethod
+        def refuse(cls, value: str) -> str:
+            raise ValueError("ADAPTK_ARMS='-1' is refused")
+
+    with pytest.raises(ValidationError) as refused:
+        Checked(arms="-1")
+    assert _said(refused.value) == "ADAPTK_ARMS='-1' is refused"
+    assert _said(RuntimeError("plain")) == "plain"
+    assert _said(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 def test_whole_steps_are_one_arms() -> None:

@@ -45,6 +45,12 @@ class FakeEngine:
         Called at the end of each stay with its number.
     supply
         Probability that a draft is found at all.
+    dies_after
+        Dies in the stay behind so many, at its first arm.
+    answers
+        ``False``: dies when it is to answer.
+    arms
+        In place of those of ``info``.
     """
 
     def __init__(
@@ -54,7 +60,13 @@ class FakeEngine:
         after: Callable[[int], None] = lambda stays: None,
         supply: float = 1.0,
         info: EngineInfo = INFO,
+        dies_after: int | None = None,
+        answers: bool = True,
+        arms: tuple[int, ...] | None = None,
     ) -> None:
+        self.order = order
+        self._dies_after, self._answers = dies_after, answers
+        info = info if arms is None else info._replace(arms=arms)
         self.info = info if order.drafter else info._replace(arms=(0,), key={"model": "fake", "device": "none"})
         self.stays: list[StayOrder] = []
         self.answers: list[AnswerOrder] = []
@@ -67,6 +79,8 @@ class FakeEngine:
 
     def stay(self, order: StayOrder) -> Stayed:
         """Play a stay at once; it takes the time that its steps would."""
+        if self._dies_after is not None and len(self.stays) >= self._dies_after:
+            raise EngineDiedError("the fake was killed", Doing(order.batch, order.order[0], order.context))
         self.stays.append(order)
         blocks = []
         for k in order.order:
@@ -82,10 +96,12 @@ class FakeEngine:
 
     def answer(self, order: AnswerOrder) -> Answered:
         """Answer with a fixed acceptance."""
+        if not self._answers:
+            raise EngineDiedError("the fake died answering", Doing(order.concurrency, order.k, None))
         self.answers.append(order)
         records = []
         count = min(order.concurrency, order.last - order.first)
-        for _ in range(1 + order.max_tokens // 3):
+        for _ in range(1 + order.max_tokens // 3 if order.max_tokens else 0):
             drafted = [order.k if self._rng.random() < self._supply else 0 for _ in range(count)]
             accepted = [self._accepted(d) for d in drafted]
             records.append(
@@ -140,7 +156,7 @@ PLAN = Plan(len(PROMPTS), 60.0, 0.03, 64, (1, 4, 16), (128, 512))
 def request(out: Path, **changes: object) -> Request:
     """A request for the fake."""
     engine = EngineOrder(("fake",), None, PROMPTS)
-    return Request(engine, PLAN, out, "adaptk profile fake")._replace(**changes)  # type: ignore[arg-type]
+    return Request(engine, PLAN, out, ("adaptk", "profile", "fake"))._replace(**changes)  # type: ignore[arg-type]
 
 
 def profile(asked: Request, watcher: Silent | None = None, **engine: object) -> tuple[Profile, list[FakeEngine]]:

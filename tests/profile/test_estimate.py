@@ -209,16 +209,18 @@ def test_odd_blocks_do_no_harm() -> None:
 
 
 def test_rows_make_a_table_with_the_contexts_really_held() -> None:
-    """All cells of a level share its mean context, so that they stay one surface."""
+    """All cells of a level share one: the level itself where they held about as much, else what they held."""
     blocks = [
-        _steady(k, visit, 10.0 + k, batch=batch, context=level, mean_context=level + batch + k)
+        _steady(
+            k, visit, 10.0 + k, batch=batch, context=level, mean_context=(level if level > 64.0 else 85.0) + batch + k
+        )
         for visit in range(3)
         for k in (0, 1)
         for batch in (1, 8)
-        for level in (64.0, 512.0)
+        for level, held in ((64.0, 85.0), (512.0, 512.0))
     ]
     table = GoodputTable.from_rows(rows(cells(estimate(blocks))))
-    assert table.contexts == (69.0, 517.0)
+    assert table.contexts == (90.0, 512.0)
     assert len(table.rows) == 8
     assert all(row.low_ms is not None and row.low_ms <= row.itl_ms <= row.high_ms for row in table.rows)
     unknown = [_steady(visit=visit, context=None, mean_context=None) for visit in range(3)]

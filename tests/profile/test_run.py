@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,25 @@ import msgspec
 import pytest
 
 from adaptk import GoodputTable
-from adaptk.profile.journal import Journal, JournalError, read_journal
+from adaptk.profile.allocate import Allocator
+from adaptk.profile.estimate import Block, Group
+from adaptk.profile.journal import Answers, Journal, JournalError, read_journal
 from adaptk.profile.orders import EngineDiedError
-from adaptk.profile.run import journal_path
+from adaptk.profile.run import Profile, journal_path
 from adaptk.table import TableError
 from tests.profile.fakeengine import ACCEPTANCE, INFO, KEY, PLAN, PROMPTS, Silent, profile, request, true_ms
+
+
+def entries(out: Path, kind: str) -> list[Answers]:
+    """The answers of a journal."""
+    lines = journal_path(out).read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Answers) for line in lines if f'"type":"{kind}"'.encode() in line]
+
+
+def allocator_of(made: Profile) -> Allocator:
+    assert made._session is not None
+    assert made._session.allocator is not None
+    return made._session.allocator
 
 
 @pytest.fixture
@@ -118,6 +133,163 @@ def test_sigkill_leaves_a_journal_that_resumes(out: Path, stays: int) -> None:
     again.run()
     assert len(GoodputTable.load(out).rows) == 18
     read_journal(journal_path(out))
+
+
+def test_an_engine_killed_at_a_cell_that_went_well_is_tried_again_once(out: Path) -> None:
+    """Somebody else's doing does not cost the cell; a second death at it does, and what it gave stays in the table."""
+    made, _ = profile(request(out), dies_after=8)
+    with pytest.raises(EngineDiedError):
+        made.run()
+    died = read_journal(journal_path(out)).deaths[0]
+    again, _ = profile(request(out, resume=True))
+    again.run()
+    assert allocator_of(again).left_out == ()
+    with Journal(journal_path(out), resume=True) as journal:
+        journal.write(died)
+    third, _ = profile(request(out, resume=True))
+    third.run()
+    assert (Group(died.batch, died.context), died.k) in allocator_of(third).left_out
+    assert len(GoodputTable.load(out).rows) == 18
+
+
+def test_two_deaths_in_the_answers_leave_them_out(out: Path) -> None:
+    """Times alone are better than nothing; the table says that acceptance is unknown."""
+    for resume in (False, True):
+        made, _ = profile(request(out, resume=resume), answers=False)
+        with pytest.raises(EngineDiedError):
+            made.run()
+    made, _ = profile(request(out, resume=True), answers=False)
+    made.run()
+    table = GoodputTable.load(out)
+    assert table.acceptance is None
+    assert len(table.rows) == 18
+    assert any("two engines died in the answers" in note for note in table.meta["provenance"]["notes"])
+
+
+def test_unknown_supply_is_timed_with_all_drafts(out: Path) -> None:
+    """A made-up context would give any number of drafts: the worst case is at least a case."""
+    made, engines = profile(request(out), supply=0.0)
+    made.run()
+    assert made.table is not None
+    assert made.table.acceptance == (0.0, 0.0, 0.0)
+    assert made.table.supply == (0.0, 0.0, 0.0)
+    assert engines[0].stays[0].supply == (0.0, 0.0, 0.0)
+    plan = PLAN._replace(max_tokens=0)
+    made, engines = profile(request(out.with_name("u.json"), plan=plan))
+    made.run()
+    assert engines[0].stays[0].supply == (1.0, 1.0, 1.0)
+    assert "steps were timed with all their drafts" in " ".join(made.notes)
+
+
+def test_the_first_answers_are_not_counted(out: Path) -> None:
+    """An engine's first steps compile: they neither use up the time nor the prompts."""
+    made, engines = profile(request(out))
+    made.run()
+    warm_up, first, *_ = engines[0].answers
+    assert (warm_up.max_tokens, warm_up.first) == (8, 0)
+    assert (first.max_tokens, first.first) == (64, 0)
+    assert len(entries(out, "answers")) == len(engines[0].answers) - 1
+
+
+def test_one_profile_at_a_time(out: Path) -> None:
+    """A second one with the same journal is refused; a dead one's lock is gone with it."""
+    profile(request(out))[0].run()
+    before = journal_path(out).read_bytes()
+    with Journal(journal_path(out), resume=True):
+        made, engines = profile(request(out, resume=True))
+        with pytest.raises(JournalError, match="another adaptk profile is writing it"):
+            made.run()
+        assert engines == []
+    assert journal_path(out).read_bytes() == before
+    profile(request(out, resume=True))[0].run()
+
+
+@pytest.mark.parametrize("left", [b"", b'{"type":"began","argum'])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_kill_while_the_engine_starts_is_no_dead_end(out: Path, left: bytes, resume: bool) -> None:
+    """A journal without a whole line counts as none."""
+    journal_path(out).write_bytes(left)
+    profile(request(out, resume=resume))[0].run()
+    assert len(GoodputTable.load(out).rows) == 18
+    read_journal(journal_path(out))
+
+
+def test_resuming_keeps_grid_and_arms_unless_others_are_named(out: Path) -> None:
+    """And what was measured beside a new grid stays in the table."""
+    plan = PLAN._replace(batches=(1, 4), contexts=(128,), budget_s=8.0)
+    made, _ = profile(request(out, plan=plan, engine=request(out).engine._replace(arms=(0, 3))), arms=(0, 3))
+    made.run()
+    open_plan = plan._replace(batches=None, contexts=None, budget_s=9.0)
+    again, engines = profile(request(out, resume=True, plan=open_plan))
+    again.run()
+    assert {(g.batch, g.context) for g in allocator_of(again).grid} == {(1, 128), (4, 128)}
+    assert engines[0].order.arms == (0, 3)
+    other, _ = profile(request(out, resume=True, plan=plan._replace(batches=(16,), budget_s=30.0)))
+    other.run()
+    assert {row.batch for row in GoodputTable.load(out).rows} == {1, 4, 16}
+
+
+def test_a_spent_budget_is_known_before_the_engine_starts(out: Path) -> None:
+    """The budget is of all runs together."""
+    plan = PLAN._replace(budget_s=5.0, target=0.001)
+    profile(request(out, plan=plan))[0].run()
+    made, engines = profile(request(out, resume=True, plan=plan._replace(budget_s=1.0)))
+    with pytest.raises(ValueError, match="--budget is 1 s for all runs together"):
+        made.run()
+    assert engines == []
+
+
+def test_no_secret_and_no_folder_reaches_a_file(out: Path) -> None:
+    """Keys and tokens stand in neither file, folders not in the table; the journal is the owner's alone."""
+    arguments = ("/home/me/models/m", "--api-key", "SECRET1", "--hf-token=SECRET2", "--port", "80")
+    asked = request(out, engine=request(out).engine._replace(arguments=arguments), command=("adaptk", *arguments))
+    profile(asked)[0].run()
+    journal, table = journal_path(out).read_text(), out.read_text()
+    assert "SECRET" not in journal + table
+    assert "/home/me" not in table
+    assert GoodputTable.load(out).meta["provenance"]["command"] == "adaptk m --api-key ... --hf-token=... --port 80"
+    assert read_journal(journal_path(out)).began.arguments == ("/home/me/models/m", "--port", "80")
+    assert journal_path(out).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("visited", {"visit": 10**30}, ""),
+        ("visited", {"seconds": -1.0}, "visit or seconds are impossible"),
+        ("visited", {"block": {"mean_context": 1e308}}, "a time or a width is impossible"),
+        ("visited", {"block": {"widths": [1.0]}}, "times and widths differ in number"),
+        ("visited", {"block": {"batch": 0}}, "batch or k is impossible"),
+        ("visited", {"block": {"visit": 99}}, "a block is of another visit"),
+        ("answers", {"last": -5}, "first and last"),
+        ("answers", {"counts": {"tried": [-1, 5, 5]}}, "the counts are impossible"),
+        ("answers", {"counts": {"tried": [5]}}, "the counts differ in length"),
+        ("answers", {"seconds": 1e300}, "seconds are impossible"),
+        ("answers", {"counts": {"requests": [[[1, 2, 3, 4, 5], [1]], [[], []]]}}, "a request has more positions"),
+        ("visited", {"block": {"ms": [1e-300], "widths": [1.0]}}, "a time is impossible"),
+    ],
+)
+def test_hostile_lines_are_refused_by_number(out: Path, kind: str, change: dict[str, object], message: str) -> None:
+    """With what of the file can be kept."""
+    profile(request(out))[0].run()
+    lines = journal_path(out).read_bytes().splitlines()
+    at = next(i for i, line in enumerate(lines) if msgspec.json.decode(line)["type"] == kind)
+    entry = msgspec.json.decode(lines[at])
+    for name, value in change.items():
+        if name == "block":
+            assert isinstance(value, dict)
+            fields = dict(zip(Block._fields, entry["blocks"][0], strict=True)) | value
+            entry["blocks"][0] = list(fields.values())
+        elif isinstance(value, dict):
+            entry[name] |= value
+        else:
+            entry[name] = value
+    lines[at] = msgspec.json.encode(entry)
+    journal_path(out).write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(
+        JournalError, match=f"line {at + 1}: is no entry of a journal.*{message}.*head -n {at}|{message}"
+    ):
+        read_journal(journal_path(out))
 
 
 def test_an_engine_that_dies_at_an_arm(out: Path) -> None:
@@ -262,13 +434,28 @@ def test_what_does_not_fit_is_left_out_with_a_word(out: Path) -> None:
     assert watcher.lines == [
         "batch 64: above max_num_seqs 16, left out",
         "context 1800, batch 16: more than the 8000 tokens of KV cache, left out",
-        "context 4000: max_model_len 2048 is too short for it, left out",
+        watcher.lines[2],
     ]
+    assert re.fullmatch(r"context 4000: needs max_model_len 4\d\d\d, it is 2048, left out", watcher.lines[2])
     table = GoodputTable.load(out)
     assert {(row.batch, row.context) for row in table.rows} == {(1, 128.0), (16, 128.0), (1, 1800.0)}
-    nothing, _ = profile(request(out.with_name("u.json"), plan=plan._replace(batches=(64,))))
-    with pytest.raises(ValueError, match="name smaller --batches"):
+    nothing, engines = profile(request(out.with_name("u.json"), plan=plan._replace(batches=(64,))))
+    with pytest.raises(ValueError, match="nothing that was asked for fits this engine") as refused:
         nothing.run()
+    assert "batch 64: above max_num_seqs 16" in str(refused.value)
+    assert engines[0].answers == []
+
+
+def test_a_short_engine_gets_short_answers(out: Path) -> None:
+    """Half of its length is left to prompts; one that is too short for anything is refused by name."""
+    made, engines = profile(request(out, plan=PLAN._replace(contexts=(64,))), info=INFO._replace(max_model_len=400))
+    made.run()
+    assert {order.max_tokens for order in engines[0].answers[1:]} == {64}
+    made, engines = profile(request(out.with_name("u.json"), plan=PLAN._replace(contexts=(32,), max_tokens=300)),
+                            info=INFO._replace(max_model_len=400))  # fmt: skip
+    made.run()
+    assert {order.max_tokens for order in engines[0].answers[1:]} == {195}
+    assert "answers were cut at 195 tokens, as max_model_len is 400" in made.notes
 
 
 def test_a_budget_is_kept(out: Path) -> None:
@@ -284,12 +471,12 @@ def test_a_budget_is_kept(out: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "does not begin as the journal"),
+        ("", "nothing was measured yet"),
         ("{}\n", "line 1: is no entry"),
         ("[1]\n", "line 1: is no entry"),
         ('{"type":"visited","visit":1,"blocks":[],"seconds":1.0}\n', "does not begin as the journal"),
         ("not json\n", "line 1: is no entry"),
-        ("no newline", "does not begin as the journal"),
+        ("no newline", "nothing was measured yet"),
     ],
 )
 def test_files_that_are_no_journals(out: Path, text: str, message: str) -> None:

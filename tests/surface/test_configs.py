@@ -152,6 +152,16 @@ def test_experts_that_every_token_takes(fields: dict[str, Any], shared: int) -> 
     [
         ({"kv_lora_rank": 512}, "kv_lora_rank is 512, so it has multi-head latent attention"),
         ({"mamba_d_state": 16}, "mamba_d_state is 16, so it has state-space layers"),
+        ({"model_type": "mamba2"}, "model_type is 'mamba2', a family with state-space layers, not modelled: measure"),
+        (
+            {"architectures": ["Mamba2ForCausalLM"]},
+            "architectures holds 'Mamba2ForCausalLM', a family with state-space",
+        ),
+        ({"model_type": "falcon_mamba"}, "a family with state-space layers"),
+        ({"model_type": "nemotron_h"}, "a family with state-space layers"),
+        ({"model_type": "rwkv6"}, "a family with recurrent layers"),
+        ({"architectures": ["Qwen3NextForCausalLM"]}, "a family with linear-attention layers"),
+        ({"model_type": "lfm2_moe"}, "a family with convolution layers"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder is True, so it has an encoder beside"),
         ({"type_vocab_size": 2}, "type_vocab_size is 2, so it has the shape of an encoder"),
         ({"layer_types": ["linear_attention"] * 3}, "layer_types holds 'linear_attention'"),
@@ -177,6 +187,25 @@ def test_refusals_name_the_field(fields: dict[str, Any], told: str) -> None:
     """What cannot be modelled, and what is no configuration, is refused by model, field and value."""
     with pytest.raises(ConfigError, match=f"^small: .*{told}"):
         small(**fields)
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "nemotron", "falcon", "plamo3", "phi3", "granitemoe", "olmo2",
+     "minimax_m2", "gemma3_text", "glm4", "bailing_moe", "phimoe"],
+)  # fmt: skip
+def test_families_of_decoders_are_taken(model_type: str) -> None:
+    """Also those whose names begin as a refused one's."""
+    assert small(model_type=model_type).hidden == 32
+    made = model_type.title().replace("_", "") + "ForCausalLM"
+    assert small(model_type=model_type, architectures=[made]).hidden == 32
+
+
+def test_a_family_is_known_by_what_stands_around_it() -> None:
+    """Where the language model is one part of a file, the outer names count as well."""
+    outer = {"text_config": DENSE, "model_type": "lfm2_vl", "architectures": ["Lfm2VlForConditionalGeneration"]}
+    with pytest.raises(ConfigError, match="model_type is 'lfm2_vl', a family with convolution layers"):
+        from_config(outer, "seeing")
 
 
 def test_language_model_inside_another() -> None:

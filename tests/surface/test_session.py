@@ -14,7 +14,7 @@ from adaptk.surface.architecture import Architecture
 from adaptk.surface.drafters import eagle_shape
 from adaptk.surface.machine import Machine, MachineError
 from adaptk.surface.plan import Place
-from adaptk.surface.result import busy, left_out, table_of
+from adaptk.surface.result import busy, left_out, table_of, unreached
 from adaptk.surface.session import Options, Outcome, run
 from adaptk.surface.show import surface_lines
 from adaptk.table import GoodputTable
@@ -84,9 +84,7 @@ def test_cells_that_do_not_fit_are_left_out_and_named(monkeypatch: pytest.Monkey
     outcome, table, _ = measured(given)
     assert table.contexts == (16.0,)
     assert sorted(outcome.left_out) == [Place(1, 10**6), Place(4, 10**6)]
-    assert left_out(given, outcome, 1)[-1] == (
-        "cells that do not fit in memory: batch 1 at context 1000000, batch 4 at context 1000000"
-    )
+    assert left_out(given, outcome, 1)[-1] == ("cells that do not fit in memory: batch 1, 4 at context 1000000")
 
 
 def test_a_model_that_does_not_fit_is_measured_by_some_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +128,30 @@ def test_an_interrupt_keeps_what_there_is() -> None:
     assert kept == [3, 6, 6]
 
 
+def test_what_was_not_reached_is_told() -> None:
+    """By place, with the reason: the budget, or an interrupt; a place without memory is told elsewhere."""
+    given = options(small(), budget_s=0.001)
+    outcome, _, _ = measured(given)
+    assert outcome.not_reached == [Place(4, 8), Place(1, 16), Place(4, 16)]
+    places = "batch 4 at context 8; batch 1, 4 at context 16"
+    assert (unreached(given, outcome) or "").startswith(f"Not measured within the budget of 0.001 s: {places}. Give a")
+    assert outcome.measurement is not None
+    outcome.measurement.out_of_memory.append(Place(4, 8))
+    outcome.interrupted = True
+    assert unreached(given, outcome) == "Not measured before the interrupt: batch 1, 4 at context 16."
+    assert unreached(given, Outcome()) is None
+
+
+def test_a_budget_can_have_begun_before() -> None:
+    """What went before the session counts."""
+    outcome, clock = Outcome(), Steps()
+    for _ in range(790):
+        clock()
+    run(options(small()), Machine("cpu"), outcome, Quiet(), lambda _: None, clock, begun=0.0)
+    assert len(outcome.not_reached) == 3
+    assert outcome.seconds > 0.79
+
+
 @pytest.mark.parametrize(("load", "told"), [(0.1, False), (1.9, False), (2.5, True)])
 def test_a_busy_machine_is_told(load: float, told: bool) -> None:
     """Half of the cores at work before the run began; a card, of which this is not known, is none."""
@@ -155,7 +177,9 @@ def test_text_fits_80_columns() -> None:
         if (batch, k) != (1, 11)
     ]
     table = GoodputTable.from_rows(rows, acceptance=[0.9, 0.8])
-    lines = surface_lines(table, ["x" * 200, "cells that do not fit"])
+    shown = surface_lines(table, ["x" * 200, "cells that do not fit"])
+    assert [line.style for line in shown[:6]] == ["title", "head", "", "", "head", ""]
+    lines = [line.text for line in shown]
     assert max(map(len, lines)) <= 80
     assert lines[0] == "Step time (ms) at context 1024, * best goodput"
     assert lines[1].split() == ["batch", *(f"K={k}" for k in range(8))]
@@ -163,7 +187,7 @@ def test_text_fits_80_columns() -> None:
     assert lines[5].split() == ["1", "0.111", "0.123", "0.136", "-"]
     assert any(line.startswith("These times scatter") for line in lines)
     without = GoodputTable.from_rows([msgspec.structs.replace(row, p10_ms=None) for row in table.rows])
-    text = "\n".join(surface_lines(without, []))
+    text = "\n".join(line.text for line in surface_lines(without, []))
     assert "*" not in text
     assert "No best K, as acceptance is unknown" in text
     assert "scatter" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -18,6 +19,16 @@ def slower(factor: float, half: float = 0.01) -> GoodputTable:
     rows = [row | {"itl_ms": row["itl_ms"] * (factor if row["k"] else 1.0)} for row in public_rows()]
     rows = [row | {"low_ms": row["itl_ms"] * (1 - half), "high_ms": row["itl_ms"] * (1 + half)} for row in rows]
     return GoodputTable.from_rows(rows, ACCEPTANCE)
+
+
+def at_level(factor: float, level: float) -> GoodputTable:
+    """The same at a level of context."""
+    rows = [msgspec.structs.replace(row, context=level) for row in slower(factor).rows]
+    return GoodputTable.from_rows(rows, ACCEPTANCE)
+
+
+def said(first: GoodputTable, second: GoodputTable) -> str:
+    return " ".join(line.text for line in comparison_lines(compare(first, second), "a.json", "b.json"))
 
 
 class TestCompare:
@@ -81,6 +92,21 @@ class TestCompare:
         assert found.same_decisions
         assert found.only_first == found.only_second == 20
 
+    def test_levels_a_little_apart_are_the_same(self) -> None:
+        """80 tokens and 83: cells are compared with their intervals, decisions at each table's own level."""
+        first, second = (at_level(factor, level) for factor, level in ((1.0, 83.0), (1.12, 80.0)))
+        found = compare(first, second)
+        assert [(pair.first, pair.second) for pair in found.levels] == [(83.0, 80.0)]
+        assert (found.interpolated, found.only_first, found.only_second) == (False, 0, 0)
+        assert [ratio.k for ratio in found.ratios if ratio.apart] == [1, 3, 5] * 5
+        assert {ratio.context for ratio in found.ratios} == {choice.context for choice in found.choices} == {83.0}
+        plain = compare(at_level(1.0, 83.0), at_level(1.12, 83.0))
+        assert plain.levels == []
+        assert [choice.cost_by_second for choice in found.choices] == [
+            choice.cost_by_second for choice in plain.choices
+        ]
+        assert compare(first, at_level(1.12, 70.0)).interpolated
+
     def test_a_schedule(self) -> None:
         """It has no times: what its K costs is known by the other table only."""
         found = compare(public_table(), GoodputTable.from_schedule([[1, 512, 3]]))
@@ -95,3 +121,27 @@ class TestCompare:
         if {*first.contexts} & {*second.contexts} == set():
             assert found.same_decisions == (first.to_schedule(64) == second.to_schedule(64))
         assert max(len(line.text) for line in comparison_lines(found, "a.json", "b.json")) <= 80
+
+
+class TestLines:
+    def test_levels_taken_for_the_same(self) -> None:
+        """Said, and the intervals are used."""
+        text = said(at_level(1.0, 83.0), at_level(1.12, 80.0))
+        assert "Levels of context taken for the same, in A and in B: 83 and 80." in text
+        assert "(! outside both intervals)" in text
+        assert "noise" not in text
+
+    def test_why_noise_cannot_be_told(self) -> None:
+        """No common cell is another reason than no interval, and some may be judged while others are not."""
+        assert "Such times have no intervals: noise cannot be told." in said(at_level(1.0, 83.0), at_level(1.12, 40.0))
+        assert "No cell has an interval in both: noise cannot be told." in said(with_intervals(0.01), public_slower())
+        rows = [msgspec.structs.replace(row, low_ms=None) if row.k == 3 else row for row in slower(1.1).rows]
+        text = said(with_intervals(0.01), GoodputTable.from_rows(rows, ACCEPTANCE))
+        assert "? no interval in both: noise cannot be told." in text
+        assert "1.100 !" in text
+        assert "1.100 ?" in text
+
+
+def public_slower() -> GoodputTable:
+    """Times a tenth longer, without intervals."""
+    return GoodputTable.from_rows([row | {"itl_ms": 1.1 * row["itl_ms"]} for row in public_rows()], ACCEPTANCE)

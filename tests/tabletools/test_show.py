@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
+from adaptk.replay.costs.p32374 import ACCEPTANCE
 from adaptk.table import GoodputTable
 from adaptk.tabletools import show
 from adaptk.tabletools.survey import survey
@@ -55,6 +57,23 @@ class TestLines:
         text = everything(with_intervals(0.04, COUNTS))
         assert "batch 64: K=1 leads K=3 by 3." in text
         assert "more than the intervals" in everything(with_intervals(0.001, COUNTS))
+
+    def test_one_k_is_ahead_of_nothing(self) -> None:
+        """Where there is no other arm, nothing is said of it."""
+        rows = [{"batch": b, "k": 3, "itl_ms": 5.0, "low_ms": 4.9, "high_ms": 5.1} for b in (1, 8)]
+        assert show.tie_lines(survey(GoodputTable.from_rows(rows, [0.5]))) == []
+        assert show.tie_lines(survey(GoodputTable.from_rows([{"batch": 1, "k": 0, "itl_ms": 5.0}]))) == []
+
+    def test_only_what_was_judged_is_said_to_be_ahead(self) -> None:
+        """Rows without an interval, at one K or at all but one; a context between two levels, which has no rows."""
+        some = [msgspec.structs.replace(row, low_ms=None) if row.k == 5 else row for row in with_intervals(0.001).rows]
+        text = everything(GoodputTable.from_rows(some, ACCEPTANCE)).replace("\n", " ")
+        assert "by more than the intervals of their times, where both have one." in text
+        one = [msgspec.structs.replace(row, low_ms=None) if row.k else row for row in with_intervals(0.001).rows]
+        text = everything(GoodputTable.from_rows(one, ACCEPTANCE)).replace("\n", " ")
+        assert "Nowhere have the best K and another one both an interval" in text
+        said = text_of(show.tie_lines(survey(of_levels(512, 4096), 2000.0)))
+        assert said.startswith("No rows stand at this context")
 
     def test_levels_of_context(self) -> None:
         """Which one answers, and which there are."""
