@@ -190,7 +190,7 @@ def _nothing(interrupted: bool, trouble: str | None) -> int:
 
 
 def _show(table: GoodputTable, options: Options, outcome: Outcome, ways: int, out: Path | None) -> None:
-    """Print it; ``out`` is the file that the table is in."""
+    """Print it; ``out`` is the file that the table is in, ``None`` where it could not be written and the run ended."""
     from adaptk.cli.console import print_lines
     from adaptk.surface.result import busy, left_out, unreached
     from adaptk.surface.show import paragraphs, surface_lines
@@ -198,7 +198,7 @@ def _show(table: GoodputTable, options: Options, outcome: Outcome, ways: int, ou
 
     stopped = "Interrupted; this is what was measured until then." if outcome.interrupted else None
     first = paragraphs(stopped, busy(outcome))
-    last = paragraphs(unreached(options, outcome))
+    last = paragraphs(unreached(options, outcome, cut_short=outcome.interrupted or out is None))
     lines = [*first, *([Line("")] if first else []), *surface_lines(table, left_out(options, outcome, ways))]
     if last:
         lines += [Line(""), *last]

@@ -136,7 +136,9 @@ def _show(arguments: argparse.Namespace) -> int:
     else:
         print_lines([*lines, Line(""), *show.run_lines(seen, table), Line("")])
         _print_spans([*heat_map(seen, blocks=_encodes("█▓▒░"))])
-        print_lines([Line(""), *show.tie_lines(seen)])
+        ties = show.tie_lines(seen)
+        if ties:
+            print_lines([Line(""), *ties])
     if arguments.png is not None:
         print_lines([Line(f"Figure: {arguments.png}")])
     return OK

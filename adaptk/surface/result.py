@@ -90,13 +90,13 @@ def left_out(options: Options, outcome: Outcome, ways: int) -> list[str]:
     return said
 
 
-def unreached(options: Options, outcome: Outcome) -> str | None:
-    """A sentence on the places for which the time did not suffice; ``None`` where there are none."""
+def unreached(options: Options, outcome: Outcome, cut_short: bool) -> str | None:
+    """A sentence on the places that were not measured, by the budget or as the run was cut short; ``None``: no such."""
     if not outcome.not_reached:
         return None
     places = places_text(outcome.not_reached)
-    if outcome.interrupted:
-        return f"Not measured before the interrupt: {places}."
+    if cut_short:
+        return f"Not measured before the run was cut short: {places}."
     return (
         f"Not measured within the budget of {options.budget_s:g} s: {places}. Give a longer --budget, or fewer "
         "--batches, --ks or --contexts."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptk.table import GoodputTable
+from adaptk.tabletools.survey import survey
 from adaptk.tabletools.tiers import small_tiers
 
 LADDER = (0, 1, 3, 7)
@@ -28,19 +29,38 @@ def advice(
     K=6 is off the ladder 0, 1, 3, 7: with K+1 of 1, 2, 4, 8 tokens per request graphs tile best (--arms 0,1,3,7)
     """
     ks = sorted({k for _, _, k in triples})
-    said = [*_off_ladder(ks), *_shadowed(ks), *_above_ceiling(triples)]
-    said.append(
-        "any schedule turns FULL CUDA graphs into PIECEWISE on vLLM's model runner V1: compare the speed at K=0 with "
-        "and without it, or use runner V2 (VLLM_USE_V2_MODEL_RUNNER=1)"
-    )
+    said = _of_graphs(triples, ks) if table.key.get("graph_mode") != "NONE" else []
     said.append("with data parallelism (more than one rank) vLLM drops the schedule and drafts num_speculative_tokens")
     said += _rests_on(table, triples, ks)
+    said += _in_doubt(table, context)
     said += [
         f"batch {tier.first} to {tier.last}: K={tier.k} is at most {100.0 * tier.gain:.2g} % better than the "
         f"neighbour's K={tier.neighbour_k}: --min-gain {_SMALL:g} merges such tiers"
         for tier in small_tiers(table, [list(triple) for triple in triples], _SMALL, context, arms)
     ]
     return said
+
+
+def _of_graphs(triples: Sequence[Sequence[int]], ks: Sequence[int]) -> list[str]:
+    return [
+        *_off_ladder(ks),
+        *_shadowed(ks),
+        *_above_ceiling(triples),
+        "any schedule turns FULL CUDA graphs into PIECEWISE on vLLM's model runner V1: compare the speed at K=0 with "
+        "and without it, or use runner V2 (VLLM_USE_V2_MODEL_RUNNER=1)",
+    ]
+
+
+def _in_doubt(table: GoodputTable, context: float | None) -> list[str]:
+    """Where the table cannot tell its best K from another one."""
+    if not table.has_times:
+        return []
+    seen = survey(table, context)
+    batches = sorted({tie.batch for tie in seen.ties})
+    if not batches:
+        return []
+    at = ", ".join(map(str, batches))
+    return [f"at batch {at} the best K leads another one by less than the noise: adaptk table show says which"]
 
 
 def _off_ladder(ks: Sequence[int]) -> list[str]:

@@ -13,6 +13,7 @@ from adaptk.tabletools.misfits import misfits
 _SPREAD = 0.5  # standard deviation of the samples over their time
 _ROUNDING = 1e-6
 _SHOWN = 20
+_FAR = 32  # times one batch size to the next
 
 Cells = dict[tuple[int, int], float]
 
@@ -40,7 +41,21 @@ def doubts(table: GoodputTable) -> list[str]:
     found += _cut([line for row in table.rows for line in _row(row)])
     found += _acceptance(table)
     found += _turns(table)
+    found += _gaps(table)
     return found
+
+
+def _gaps(table: GoodputTable) -> Iterator[str]:
+    """What a table says nothing of, so that it decides less than it seems to."""
+    if not table.has_times:
+        return
+    if 0 not in table.ks:
+        yield "K=0 has no rows: whether to speculate at all cannot be told"
+    if len(table.ks) == 1:
+        yield f"K={table.ks[0]} is its only K: there is nothing to choose"
+    for before, after in pairwise(table.batches):
+        if after > _FAR * before:
+            yield f"between batch {before} and {after} there are no rows: times go on in a line"
 
 
 def _cut(lines: list[str]) -> list[str]:

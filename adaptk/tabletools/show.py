@@ -106,8 +106,10 @@ def notes(seen: Survey, source: GoodputTable) -> list[str]:
         said.append(f"Above batch {seen.beyond} there are no rows: times go on in a line.")
     if not source.knows(0):
         said.append("K=0 has no rows: gains over no speculation are unknown.")
-    if seen.context is None and source.contexts and level_of(source, None) is not None:
-        said.append("Without --context the (lower) middle level of context answers.")
+    level = level_of(source, None)
+    if seen.context is None and level is not None and len(source.contexts) > 1:
+        others = ", ".join(f"{other:g}" for other in source.contexts if other != level)
+        said.append(f"This is context {level:g}; --context {others} gives the other levels.")
     return said
 
 

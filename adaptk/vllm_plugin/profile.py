@@ -46,6 +46,9 @@ class ProfiledEngine:
         self._tell = tell
         self._temperature = order.temperature
         engine_args = serveargs.engine_args(order.arguments, drafter=order.drafter)
+        ranks = int(getattr(engine_args, "data_parallel_size", 1) or 1)
+        if ranks > 1:
+            raise ProfileError(f"data_parallel_size is {ranks}: leave it out, a table is of one rank")
         with _steered(order):
             from vllm.v1.engine.llm_engine import LLMEngine
 

@@ -100,7 +100,9 @@ def test_an_interrupt_keeps_the_file(
     table = GoodputTable.load(out)
     assert table.batches == (1,)
     assert table.meta["provenance"]["interrupted"] is True
-    assert capsys.readouterr().out.startswith("Interrupted; this is what was measured until then.\n")
+    said = capsys.readouterr().out
+    assert said.startswith("Interrupted; this is what was measured until then.\n")
+    assert "Not measured before the run was cut short: batch 2 at context 8." in said
 
 
 def test_an_interrupt_before_the_first_place(
@@ -202,6 +204,8 @@ def test_a_file_that_cannot_be_written(
     assert call(model, "--out", folder / "t.json", *QUICK) == 1
     said = capsys.readouterr()
     assert said.out.startswith("Step time (ms)")
+    assert "Not measured before the run was cut short: batch 2 at context 8." in said.out
+    assert "Table:" not in said.out
     assert f"{folder}/t.json: cannot be written" in said.err
 
 

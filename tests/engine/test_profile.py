@@ -158,13 +158,16 @@ def test_an_engine_without_a_drafter(model: Path) -> None:
     [
         ({"arms": (0, 9)}, "arms holds 9, k_max is 7"),
         ({"arguments": ("--no-such-option",)}, "unrecognized arguments: --no-such-option"),
+        ({"arguments": ("MODEL", "--data-parallel-size", "2")}, "data_parallel_size is 2: leave it out"),
         ({"arguments": ("/nowhere/at/all",)}, "nowhere"),
     ],
 )
 def test_engines_that_do_not_start(model: Path, changes: dict[str, object], message: str) -> None:
     """The reason in one piece, not a page of log."""
+    asked = order(model, NGRAM, **changes)
+    asked = asked._replace(arguments=tuple(str(model) if part == "MODEL" else part for part in asked.arguments))
     with pytest.raises(EngineDiedError, match=message) as died:
-        EngineProcess(order(model, NGRAM, **changes))
+        EngineProcess(asked)
     log = str(died.value).rpartition("printed: ")[2].rstrip(")")
     Path(log).unlink(missing_ok=True)
 

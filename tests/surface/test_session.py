@@ -129,17 +129,19 @@ def test_an_interrupt_keeps_what_there_is() -> None:
 
 
 def test_what_was_not_reached_is_told() -> None:
-    """By place, with the reason: the budget, or an interrupt; a place without memory is told elsewhere."""
+    """By place, with the reason: the budget, or a run that was cut short; a place without memory is told elsewhere."""
     given = options(small(), budget_s=0.001)
     outcome, _, _ = measured(given)
     assert outcome.not_reached == [Place(4, 8), Place(1, 16), Place(4, 16)]
     places = "batch 4 at context 8; batch 1, 4 at context 16"
-    assert (unreached(given, outcome) or "").startswith(f"Not measured within the budget of 0.001 s: {places}. Give a")
+    assert (unreached(given, outcome, False) or "").startswith(
+        f"Not measured within the budget of 0.001 s: {places}. Give a"
+    )
     assert outcome.measurement is not None
     outcome.measurement.out_of_memory.append(Place(4, 8))
-    outcome.interrupted = True
-    assert unreached(given, outcome) == "Not measured before the interrupt: batch 1, 4 at context 16."
-    assert unreached(given, Outcome()) is None
+    cut_short = unreached(given, outcome, cut_short=True)
+    assert cut_short == "Not measured before the run was cut short: batch 1, 4 at context 16."
+    assert unreached(given, Outcome(), False) is None
 
 
 def test_a_budget_can_have_begun_before() -> None:

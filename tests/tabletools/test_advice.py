@@ -7,7 +7,7 @@ import pytest
 from adaptk.table import GoodputTable
 from adaptk.tabletools.advice import advice
 from adaptk.tabletools.tiers import tiers
-from tests.tabletools.measured import public_rows, public_table
+from tests.tabletools.measured import public_rows, public_table, with_intervals
 
 
 def said(triples: list[list[int]]) -> str:
@@ -57,3 +57,16 @@ class TestAdvice:
         assert triples[-1] == [170, 170, 0]
         assert "batch 170 to 170: K=0 is at most" in "\n".join(advice(table, triples))
         assert "--min-gain 0.01" in "\n".join(advice(table, triples))
+
+    def test_an_engine_without_graphs_hears_nothing_of_them(self) -> None:
+        """A table measured without graphs says so in its key."""
+        rows = [{"batch": b, "k": k, "itl_ms": 5.0 + b * k} for b in (1, 8) for k in (0, 6)]
+        bare = GoodputTable.from_rows(rows, [0.9], {"key": {"graph_mode": "NONE"}})
+        assert "graph" not in " ".join(advice(bare, [[1, 8, 6]]))
+        assert "graph" in " ".join(advice(GoodputTable.from_rows(rows, [0.9]), [[1, 8, 6]]))
+
+    def test_choices_within_the_noise_are_named(self) -> None:
+        """Where two arms' intervals overlap, the schedule is pasted with that in mind."""
+        told = " ".join(advice(with_intervals(0.3), [[1, 8, 3]]))
+        assert "the best K leads another one by less than the noise" in told
+        assert "less than the noise" not in " ".join(advice(with_intervals(0.0001), [[1, 8, 3]]))

@@ -78,3 +78,16 @@ class TestDoubts:
     def test_never_fails(self, table: GoodputTable) -> None:
         """Whatever is legal can be doubted."""
         assert all(isinstance(line, str) and line for line in doubts(table))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (rows_of({1: {1: 5.0, 3: 6.0}}), "K=0 has no rows"),
+        (rows_of({1: {0: 5.0}}), "K=0 is its only K"),
+        (rows_of({1: {0: 5.0, 1: 5.5}, 256: {0: 9.0, 1: 10.0}}), "between batch 1 and 256 there are no rows"),
+    ],
+)
+def test_what_a_table_says_nothing_of(rows: list[dict[str, Any]], expected: str) -> None:
+    """So that it decides less than it seems to."""
+    assert any(expected in line for line in doubts(GoodputTable.from_rows(rows, [0.5, 0.4, 0.3])))

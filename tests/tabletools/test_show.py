@@ -79,7 +79,7 @@ class TestLines:
         """Which one answers, and which there are."""
         text = everything(of_levels(512, 4096))
         assert "mean context 512; levels of context in the table: 512, 4096" in text
-        assert "Without --context" in text
+        assert "This is context 512; --context 4096 gives the other levels." in text
 
     def test_beyond_the_rows(self) -> None:
         """Extrapolated batch sizes are not passed off as measured."""
