@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ class EngineProcess:
         handle, name = tempfile.mkstemp(prefix="adaptk-profile-", suffix=".log")
         os.close(handle)
         self._log = Path(name)
+        _start_tracker_quietly()
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, order, name), name="adaptk-profile")
@@ -143,6 +145,22 @@ class EngineProcess:
         if self._process.is_alive():
             self._process.kill()
             self._process.join(10)
+
+
+def _start_tracker_quietly() -> None:
+    """Start Python's own tracker of shared resources with nowhere to write to.
+
+    It outlives an engine that was killed, and would tell this terminal of what vLLM left behind.
+    """
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        resource_tracker.ensure_running()
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
 
 
 def serve(connection: Connection, order: EngineOrder, log: str) -> None:

@@ -20,7 +20,8 @@ from adaptk.vllm_plugin.serveargs import ArgumentsError, engine_args
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 7}
 PROMPTS = ("one two three one two three", "a b a b a b a b", "the quick brown fox", "zzzzzzzzzzzz", "0123456789")
-SMALL = ("--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4", "--enforce-eager")
+SMALL = ("--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4", "--enforce-eager",
+         "--gpu-memory-utilization", "0.3")  # fmt: skip
 
 
 def order(model: Path, speculative: dict[str, object], **changes: object) -> EngineOrder:
