@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("table", type=Path, metavar="TABLE")
     export.add_argument("--vllm", action="store_true",
                         help="as JSON for --speculative-config (the only form, and the default)")  # fmt: skip
-    export.add_argument("--max-batch", type=options.count, default=512, metavar="N",
+    export.add_argument("--max-batch", type=options.count, default=1024, metavar="N",
                         help="largest batch size (default %(default)s); vLLM goes on with the last K")  # fmt: skip
     export.add_argument("--context", type=_context, metavar="C", help="mean tokens per request in the KV cache")
     export.add_argument("--arms", type=options.arms, metavar="K,K,...", help="K to choose among, as 0,1,3,7")

@@ -45,8 +45,6 @@ class EngineInfo(NamedTuple):
         Most requests in a step, and most tokens of one.
     kv_tokens
         Tokens that its KV cache holds.
-    graph_sizes
-        Tokens that steps are padded to, where that is known.
     """
 
     key: dict[str, Any]
@@ -54,7 +52,6 @@ class EngineInfo(NamedTuple):
     max_num_seqs: int
     max_model_len: int
     kv_tokens: int
-    graph_sizes: tuple[int, ...] = ()
 
 
 class StayOrder(NamedTuple):

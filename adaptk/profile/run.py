@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptk._version import __version__
-from adaptk.profile.estimate import Group, GroupEstimate
+from adaptk.profile.estimate import Group, GroupEstimate, estimate
 from adaptk.profile.journal import Began, Journal, Past
 from adaptk.profile.orders import Engine, EngineInfo, EngineOrder
 from adaptk.profile.prompts import digest
@@ -73,6 +73,7 @@ class Profile:
         self._start = start
         self._watcher = watcher
         self._info: EngineInfo | None = None
+        self._past: Past | None = None
         self._session: Session | None = None
         self._bare: Session | None = None
 
@@ -103,7 +104,7 @@ class Profile:
         """
         request = self._request
         with Journal(journal_path(request.out), request.resume) as journal:
-            past = journal.past
+            past = self._past = journal.past
             if past is not None:
                 request = self._request = _as_before(request, past)
             engine = self._start(request.engine)
@@ -128,7 +129,7 @@ class Profile:
         """
         if self._session is None or self._info is None:
             return
-        bare = self._estimates(self._bare)
+        bare = self._without_drafter()
         table = build_table(
             self._session.estimates(), self._session.acceptance, self._info.key, self._provenance(), bare
         )
@@ -165,9 +166,12 @@ class Profile:
             engine.close()
             self.save()
 
-    @staticmethod
-    def _estimates(session: Session | None) -> dict[Group, GroupEstimate]:
-        return session.estimates() if session is not None else {}
+    def _without_drafter(self) -> dict[Group, GroupEstimate]:
+        """Of this run, or where it leaves that engine out, of an earlier one."""
+        if self._bare is not None:
+            return self._bare.estimates()
+        visits = self._past.of(bare=True) if self._past is not None else ()
+        return estimate(block for visit in visits for block in visit.blocks)
 
     def _provenance(self) -> dict[str, Any]:
         session, engine = self._session, self._request.engine

@@ -64,7 +64,7 @@ class ProfiledEngine:
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._texts = order.prompts
         self._tokens: dict[int, list[int]] = {}
-        self.info = self._describe(order)
+        self.info = self._describe()
 
     def stay(self, order: StayOrder) -> Stayed:
         """Play one stay; see :class:`adaptk.profile.orders.StayOrder`."""
@@ -115,17 +115,15 @@ class ProfiledEngine:
             self._tokens[index] = _tokens(self._tokenizer, self._texts[index])
         return self._tokens[index]
 
-    def _describe(self, order: EngineOrder) -> EngineInfo:
+    def _describe(self) -> EngineInfo:
         config = self._engine.vllm_config
         cache = config.cache_config
-        key = table_key(config)
         return EngineInfo(
-            key=key,
+            key=table_key(config),
             arms=self._meter.arms,
             max_num_seqs=int(config.scheduler_config.max_num_seqs),
             max_model_len=int(config.model_config.max_model_len),
             kv_tokens=int(cache.num_gpu_blocks or 0) * int(cache.block_size),
-            graph_sizes=tuple(key.get("capture_sizes") or ()),
         )
 
     def _filler(self, index: int, length: int) -> list[int]:

@@ -145,7 +145,7 @@ class TestImport:
         source.write_text(capsys.readouterr().out)
         assert run("import", source, "--out", out, "--acceptance", "0.68,0.39", "--marginal") == 0
         made = GoodputTable.load(out)
-        assert made.to_schedule(512) == public_table().to_schedule(512)
+        assert made.to_schedule(1024) == public_table().to_schedule(1024)
         assert made.acceptance == pytest.approx((0.68, 0.39 / 0.68))
         assert "no step times" in capsys.readouterr().out
 

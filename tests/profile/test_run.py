@@ -324,6 +324,10 @@ def test_the_price_of_a_drafter(out: Path) -> None:
     again.run()
     assert len(again.taxes) == len(made.taxes)
     assert sum(len(engine.stays) for engine in engines) < 10  # all was known
+    without, engines = profile(request(out, resume=True, plan=PLAN._replace(budget_s=90.0)))
+    without.run()
+    assert len(engines) == 1
+    assert GoodputTable.load(out).meta["baseline"]["rows"] == baseline["rows"]
 
 
 @pytest.mark.parametrize(
