@@ -28,7 +28,7 @@ def arms(text: str) -> tuple[int, ...]:
     except ValueError:
         ks = {-1}
     if min(ks) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers of at least 0 with commas, as 0,1,3,7")
+        raise argparse.ArgumentTypeError(f"{text!r}: give whole numbers with commas, none below 0, as 0,1,3,7")
     return tuple(sorted(ks))
 
 
