@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptk._version import __version__
+from adaptk.profile.entries import Began
 from adaptk.profile.estimate import Group, GroupEstimate, estimate
-from adaptk.profile.journal import Began, Journal, Past
+from adaptk.profile.journal import Journal, Past
 from adaptk.profile.orders import Engine, EngineInfo, EngineOrder
 from adaptk.profile.prompts import digest
 from adaptk.profile.result import Tax, build_table, taxes

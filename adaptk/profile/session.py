@@ -8,8 +8,9 @@ from typing import NamedTuple, Protocol
 
 from adaptk.profile import levels
 from adaptk.profile.allocate import Allocator, Progress, Visit
+from adaptk.profile.entries import Answers, Died, Gridded, Visited
 from adaptk.profile.estimate import AcceptanceCounts, Block, Group, GroupEstimate
-from adaptk.profile.journal import Answers, Died, Gridded, Journal, Past, Visited
+from adaptk.profile.journal import Journal, Past
 from adaptk.profile.orders import Answered, AnswerOrder, Engine, EngineDiedError, StayOrder
 
 ANSWER_SHARE = 0.2  # of the budget, at most, goes into answers

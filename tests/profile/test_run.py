@@ -14,8 +14,9 @@ import pytest
 
 from adaptk import GoodputTable
 from adaptk.profile.allocate import Allocator
+from adaptk.profile.entries import Answers
 from adaptk.profile.estimate import Block, Group
-from adaptk.profile.journal import Answers, Journal, JournalError, read_journal
+from adaptk.profile.journal import Journal, JournalError, read_journal
 from adaptk.profile.orders import EngineDiedError
 from adaptk.profile.run import Profile, journal_path
 from adaptk.table import TableError
