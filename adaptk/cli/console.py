@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,13 @@ def print_lines(lines: Sequence[Line]) -> None:
         else:
             print("\n".join(line.text for line in lines), flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit's own flush fails again
+        discard_output()
+
+
+def discard_output() -> None:
+    """Let standard output go nowhere after it failed: else the flush at the exit fails too, with its own status."""
+    with suppress(AttributeError, OSError, ValueError):  # none, no file behind it, or closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_styled(lines: Sequence[Line]) -> None:

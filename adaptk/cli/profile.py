@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import print_lines
+from adaptk.cli.console import discard_output, print_lines
 from adaptk.cli.durations import duration
 from adaptk.cli.profilebar import Bar
 from adaptk.outputs import check_new, check_outputs
@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (PromptsError, TableError, TraceError, ValueError) as error:
         return _fail(str(error))
     except OSError as error:  # of standard output: a full disk
+        discard_output()
         return _fail(f"what came out cannot be shown ({error})")
     except KeyboardInterrupt:
         return _fail("interrupted", 130)

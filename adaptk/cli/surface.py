@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from adaptk.cli import options as shared
+from adaptk.cli.console import discard_output, print_lines
 from adaptk.cli.durations import duration
 from adaptk.tablerows import MAX_BATCH, MAX_K
 
@@ -96,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ConfigError, MachineError, OutputError, TableError) as error:
         return _fail(str(error))
     except OSError as error:  # of standard output: a full disk
+        discard_output()
         return _fail(f"what came out cannot be shown ({error}); the table is in {arguments.out} if it was finished")
     except KeyboardInterrupt:
         return _fail("interrupted before anything was measured", 130)
@@ -191,7 +193,6 @@ def _nothing(interrupted: bool, trouble: str | None) -> int:
 
 def _show(table: GoodputTable, options: Options, outcome: Outcome, ways: int, out: Path | None) -> None:
     """Print it; ``out`` is the file that the table is in, ``None`` where it could not be written and the run ended."""
-    from adaptk.cli.console import print_lines
     from adaptk.surface.result import busy, left_out, unreached
     from adaptk.surface.show import paragraphs, surface_lines
     from adaptk.textlines import Line

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptk.cli import options
-from adaptk.cli.console import print_lines
+from adaptk.cli.console import discard_output, print_lines
 from adaptk.outputs import check_new, check_outputs
 
 if TYPE_CHECKING:
@@ -109,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:  # of tables, snapshots, sources and outputs: all say what to do
         return _fail(arguments, str(error))
     except OSError as error:  # of standard output: a full disk
+        discard_output()
         return _fail(arguments, f"what came out cannot be shown ({error})")
     except KeyboardInterrupt:
         _fail(arguments, "interrupted")
@@ -270,7 +270,7 @@ def _print_spans(lines: Sequence[Spans]) -> None:
         for line in lines:
             console.print(Text.assemble(*((span.text, span.style) for span in line)))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
 def _encodes(signs: str) -> bool:
