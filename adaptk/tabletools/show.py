@@ -15,6 +15,7 @@ from adaptk.tabletools.survey import Fixed, Run, Survey
 from adaptk.textlines import Column, Line, number, shortened, table, wrapped
 
 _MOST_RUNS = 40
+_PROVENANCE = 5  # lines
 _MOST_TIES = 12
 _MOST_FIXED = 12
 
@@ -32,8 +33,12 @@ def title_lines(source: GoodputTable, path: str) -> list[Line]:
         lines.append(Line("key: none, so nobody can tell whether an engine is the one that was measured"))
     provenance = meta.get("provenance")
     if isinstance(provenance, dict) and provenance:
-        said = ", ".join(f"{part}={_text(value)}" for part, value in provenance.items() if _text(value))
-        lines += [Line(text) for text in wrapped(_printable(f"provenance: {said}"))][:4]
+        parts = sorted(provenance.items(), key=lambda item: item[0] == "command")  # the longest, and the last cut
+        said = ", ".join(f"{part}={_text(value)}" for part, value in parts if _text(value))
+        found = wrapped(_printable(f"provenance: {said}"))
+        lines += [Line(text) for text in found[:_PROVENANCE]]
+        if len(found) > _PROVENANCE:
+            lines.append(Line("... (the table's file has the rest)"))
     lines += [Line(text) for text in wrapped(_acceptance(source))]
     return lines
 
