@@ -26,7 +26,7 @@ __all__ = [
     "rows",
 ]
 
-_ABOUT, _ABOUT_TOKENS = 0.1, 8.0  # of a level, and tokens, that its cells may be off
+_ABOUT, _ABOUT_TOKENS = 0.1, 16.0  # of a level, and tokens, that its cells may be off
 FEWEST_VISITS = 3  # below which nothing is said of an interval
 _LENT = 1.0  # degrees of freedom that the other groups' drift counts as, at most
 _UNLIKE = 3.0  # times the others' variance, beyond which a cell drifts in a way of its own and borrows nothing
