@@ -47,7 +47,7 @@ def check_new(name: str, path: Path, inputs: Mapping[str, Path | None]) -> None:
     """
     check_outputs({name: path}, inputs)
     if path.exists():
-        raise OutputError(f"{name} {path}: exists already: remove it, or give another path")
+        raise OutputError(f"{name} {path}: exists already: remove it, or give another {name}")
 
 
 def _check_output(name: str, path: Path) -> None:

@@ -26,10 +26,9 @@ def fingerprint(table: GoodputTable | None) -> str | None:
     """What tells a table from another one: a digest of its cells, acceptance and schedule, not of its name."""
     if table is None:
         return None
-    rows = "".join(_written(row) + ", " for row in table.rows)
-    rows = rows if len(table.rows) > 1 else rows.rstrip()
+    rows = ", ".join(map(_written, table.rows)) + "," * (len(table.rows) == 1)
     parts = (table.acceptance, table.schedule, table.meta.get("staircase", False))
-    text = f"(({rows.removesuffix(', ')}), {repr(parts)[1:]}" + ("" if table.supply is None else repr(table.supply))
+    text = f"(({rows}), {repr(parts)[1:]}" + ("" if table.supply is None else repr(table.supply))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

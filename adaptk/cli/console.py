@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,12 @@ class Ticker:
         """Count one piece as finished."""
         if self._progress is not None:
             self._progress.done(what)
+
+
+def accept_any_sign() -> None:
+    """Let signs that standard output has not be replaced: names in a file, and paths, may hold any."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def print_lines(lines: Sequence[Line]) -> None:

@@ -13,6 +13,7 @@ from adaptk.cli import options
 NAME = "demo"
 HELP = "run the real vLLM engine under a load that changes, once per policy, and compare them"
 ROUNDS = 5
+_factor = options.number(lambda value: 0.01 <= value <= 100.0, "a factor from 0.01 to 100, as 1.5")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,16 +92,6 @@ def report(outcome: object, json: Path | None, out: Path) -> None:
         print(error)
     else:
         print(f"Picture: {out}")
-
-
-def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.01 <= value <= 100.0:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a factor from 0.01 to 100, as 1.5")
-    return value
 
 
 def _fail(message: str) -> int:

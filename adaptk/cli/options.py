@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
 
 
 def count(text: str) -> int:
@@ -41,3 +43,18 @@ def acceptance(text: str) -> tuple[float, ...]:
     if not shares or not all(0.0 <= share <= 1.0 for share in shares):
         raise argparse.ArgumentTypeError(f"{text!r}: give shares from 0 to 1 with commas, as 0.8,0.7,0.6")
     return shares
+
+
+def number(holds: Callable[[float], bool], what: str) -> Callable[[str], float]:
+    """An option's type: a number for which ``holds``; the refusal says to give ``what``."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan  # nothing holds for it
+        if not holds(value):
+            raise argparse.ArgumentTypeError(f"{text!r}: give {what}")
+        return value
+
+    return read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import shlex
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import discard_output, print_lines
+from adaptk.cli.console import accept_any_sign, discard_output, print_lines
 from adaptk.cli.durations import duration
 from adaptk.cli.profilebar import Bar
 from adaptk.outputs import check_new, check_outputs
@@ -45,6 +44,8 @@ _OF_ENGINES = (
     "baseline",
     "resume",
 )
+_share = options.number(lambda value: 0.0 < value < 1.0, "a share between 0 and 1, as 0.03")
+_temperature = options.number(lambda value: 0.0 <= value <= 10.0, "a temperature from 0 to 10")
 USAGE = "adaptk profile MODEL [options] [arguments of vllm serve]"
 EPILOG = """\
 Everything else goes to vLLM as vllm serve would take it. For example:
@@ -88,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     from adaptk.table import TableError
     from adaptk.trace import TraceError
 
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may hold signs that the terminal has not
-        sys.stdout.reconfigure(errors="replace")
+    accept_any_sign()
     if find_spec("scipy") is None:
         return _fail("scipy is not installed: pip install 'adaptk[profile]'")
     try:
@@ -253,26 +253,6 @@ def _how_to_go_on(doing: Doing | None) -> str:
         f"What was measured until then is in the table. --resume goes on without K={doing.k} at batch {doing.batch} "
         "and beyond; with --arms it goes on without that K altogether."
     )
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a share between 0 and 1, as 0.03")
-    return value
-
-
-def _temperature(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 10.0:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a temperature from 0 to 10")
-    return value
 
 
 def _fail(message: str, status: int = 1) -> int:

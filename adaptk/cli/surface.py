@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from adaptk.cli import options as shared
-from adaptk.cli.console import discard_output, print_lines
+from adaptk.cli.console import accept_any_sign, discard_output, print_lines
 from adaptk.cli.durations import duration
 from adaptk.tablerows import MAX_BATCH, MAX_K
 
@@ -87,8 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     from adaptk.table import TableError
 
     begun = time.monotonic()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # paths may hold signs that the terminal has not
-        sys.stdout.reconfigure(errors="replace")
+    accept_any_sign()
     try:
         _check_out(arguments)
         target, drafter = _shapes(arguments)
@@ -105,17 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_out(arguments: argparse.Namespace) -> None:
     """Refuse what cannot be written, what is read, and what is there already."""
-    from adaptk.outputs import OutputError, check_outputs
+    from adaptk.outputs import check_new
     from adaptk.surface.configs import config_file
     from adaptk.surface.drafters import EAGLE, NONE
 
-    out: Path = arguments.out
     read = {"CONFIG": None if arguments.config is None else config_file(arguments.config)}
     if arguments.drafter not in (EAGLE, NONE):
         read["--drafter"] = config_file(arguments.drafter)
-    check_outputs({"--out": out}, read)
-    if out.exists():
-        raise OutputError(f"--out {out}: exists already: remove it, or give another --out")
+    check_new("--out", arguments.out, read)
 
 
 def _shapes(arguments: argparse.Namespace) -> tuple[Architecture, Architecture | None]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptk.cli import options
-from adaptk.cli.console import discard_output, print_lines
+from adaptk.cli.console import accept_any_sign, discard_output, print_lines
 from adaptk.outputs import check_new, check_outputs
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 NAME = "table"
 HELP = "show, check, export, import, compare and correct tables of goodput"
 OK, DIFFERENT, REFUSED = 0, 1, 2
+_context = options.number(lambda value: 0.0 <= value <= 1e300, "tokens per request, at least 0")
+_share = options.number(lambda value: 0.0 <= value <= 1.0, "a share from 0 to 1, as 0.01")
 _MERGE = "merge tiers whose best K is less than this share better than the neighbour's (default: none)"
 
 
@@ -76,30 +77,9 @@ def _view_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-batch", type=options.count, metavar="N", help="largest batch size to look at")
 
 
-def _context(text: str) -> float:
-    """A mean number of tokens, at least 0."""
-    return _number(text, 1e300, "tokens per request, at least 0")
-
-
-def _share(text: str) -> float:
-    """A share from 0 to 1."""
-    return _number(text, 1.0, "a share from 0 to 1, as 0.01")
-
-
-def _number(text: str, high: float, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= high:
-        raise argparse.ArgumentTypeError(f"{text!r}: give {what}")
-    return value
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked for; the exit status: 0, 1 as the command says, 2 if it could not be done."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names in a table may hold signs that the terminal has not
-        sys.stdout.reconfigure(errors="replace")
+    accept_any_sign()
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "show": _show, "check": _check, "export": _export, "import": _import, "diff": _diff, "correct": _correct,
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,7 +153,6 @@ class Profile:
         request, session = self._request, self._session
         assert session is not None
         assert session.allocator is not None
-        self._watcher.say("Starting the engine without a drafter")
         engine = self._start(request.engine._replace(drafter=False, arms=None))
         try:
             grid = session.allocator.grid
@@ -169,8 +169,10 @@ class Profile:
 
     def _without_drafter(self) -> dict[Group, GroupEstimate]:
         """Of this run, or where it leaves that engine out, of an earlier one."""
-        if self._bare is not None:
-            return self._bare.estimates()
+        return self._bare.estimates() if self._bare is not None else self._bare_before
+
+    @cached_property
+    def _bare_before(self) -> dict[Group, GroupEstimate]:
         visits = self._past.of(bare=True) if self._past is not None else ()
         return estimate(block for visit in visits for block in visit.blocks)
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adaptk.processor import processor_name
 from adaptk.surface.timing import GraphTimer, Timer, WallTimer
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Machine:
             import torch
 
             return str(torch.cuda.get_device_name())
-        return _processor()
+        return processor_name()
 
     def dtype(self, wanted: str, stored: str | None) -> str:
         """Name of the number format: ``wanted``; for ``auto`` what the model was ``stored`` in, else bfloat16."""
@@ -169,17 +170,6 @@ def _card() -> dict[str, Any]:
     lines = said.stdout.strip().splitlines()
     values = [each.strip() for each in lines[0].split(",")] if lines else []
     return dict(zip(_QUERY, values, strict=False))
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            field, _, value = line.partition(":")
-            if field.strip() == "model name" and value.strip():
-                return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine() or "cpu"
 
 
 def _available() -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
+
+from adaptk.processor import processor_name
 
 OLDEST = (0, 24)
 SCHEDULE_HOOK = "_maybe_override_dynamic_sd_cudagraph_mode"
@@ -211,16 +211,6 @@ def device_name() -> str | None:
         return str(current_platform.get_device_name())
     except Exception:  # each platform has errors of its own, and a name is not worth standing down for
         return None
-
-
-def processor_name(cpuinfo: str = "/proc/cpuinfo") -> str:
-    """The model name of this machine's processor, from the kernel's list where there is one, else its architecture."""
-    try:
-        with Path(cpuinfo).open(encoding="utf-8", errors="replace") as lines:
-            named = next((line for line in lines if line.startswith("model name")), "")
-    except OSError:
-        named = ""
-    return " ".join(named.partition(":")[2].split()) or platform.processor() or platform.machine() or "cpu"
 
 
 def on_cpu() -> bool:

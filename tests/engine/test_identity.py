@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from vllm.config import CUDAGraphMode
 
+from adaptk.processor import processor_name
 from adaptk.tablekey import FIELDS, differences
 from adaptk.vllm_plugin import compat
 from adaptk.vllm_plugin.identity import identity, model_name, table_key
@@ -30,7 +31,7 @@ def test_a_real_configuration_says_all_there_is(model: Path) -> None:
         "dtype": "float32",
         "quantization": "none",
         "kv_cache_dtype": config.cache_config.cache_dtype,
-        "device": compat.processor_name(),
+        "device": processor_name(),
         "tensor_parallel": 1,
         "pipeline_parallel": 1,
         "runner": "V1",
@@ -146,8 +147,8 @@ def test_the_processor_is_named_by_the_kernel_or_by_its_architecture(
     """ARM kernels list no model name."""
     path = tmp_path / "cpuinfo"
     path.write_text(text)
-    found = compat.processor_name(str(path))
-    assert found == name if name else found == compat.processor_name(str(tmp_path / "absent"))
+    found = processor_name(str(path))
+    assert found == name if name else found == processor_name(str(tmp_path / "absent"))
     assert found
 
 
