@@ -7,7 +7,7 @@ from typing import Any
 
 from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
-from adaptk.vllm_plugin import compat
+from adaptk.vllm_plugin import refusals
 from adaptk.vllm_plugin.log import logger
 
 
@@ -53,7 +53,7 @@ def announce(config: Any, settings: Settings) -> None:
     speculative = config.speculative_config
     if speculative is None or speculative.num_speculative_tokens_per_batch_size is not None:
         return
-    if compat.inert_reason(config) is not None or compat.graph_reason(config) is not None:
+    if refusals.inert_reason(config) is not None or refusals.graph_reason(config) is not None:
         return
     k_max = int(speculative.num_speculative_tokens)
     try:

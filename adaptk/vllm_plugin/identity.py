@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from adaptk.vllm_plugin import compat
+from adaptk.vllm_plugin import compat, drafters
 
 # Where the cache of a model hub keeps a model, to which vLLM sets its name when it is offline.
 _CACHED = re.compile(r"models--([^/]+)/snapshots/[^/]+$")
@@ -29,7 +29,7 @@ def table_key(config: Any) -> dict[str, Any]:
     speculative = getattr(config, "speculative_config", None)
     return {
         "model": model_name(getattr(model, "model", None)),
-        "drafter": model_name(compat.draft_model(speculative)),
+        "drafter": model_name(drafters.draft_model(speculative)),
         "method": getattr(speculative, "method", None),
         "dtype": _dtype(getattr(model, "dtype", None)),
         "quantization": None if model is None else str(getattr(model, "quantization", None) or "none"),

@@ -10,7 +10,7 @@ from adaptk._version import __version__
 from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
 from adaptk.tablekey import differences, summary
-from adaptk.vllm_plugin import capture, compat
+from adaptk.vllm_plugin import capture, compat, drafters, refusals
 from adaptk.vllm_plugin.collect import Collector
 from adaptk.vllm_plugin.identity import identity, table_key
 from adaptk.vllm_plugin.log import logger
@@ -54,7 +54,7 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
     k_max = int(getattr(scheduler, "num_spec_tokens", 0) or 0)
     if k_max <= 0 or (config is not None and getattr(config, "speculative_config", None) is None):
         return _inert(logging.INFO, "no speculative decoding is configured, so there is nothing to choose")
-    reason = compat.inert_reason(config)
+    reason = refusals.inert_reason(config)
     if reason is not None:
         raise NotHereError(reason)
     _check_base(scheduler, config)
@@ -70,10 +70,10 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Ste
         controller,
         k_max,
         acting=settings.mode != "shadow",
-        collector=Collector(compat.dummy_limit(config, v2)),
-        draft_cost=compat.draft_cost(v2),
+        collector=Collector(drafters.dummy_limit(config, v2)),
+        draft_cost=drafters.draft_cost(v2),
     )
-    notes = compat.price_notes(config, v2)
+    notes = drafters.price_notes(config, v2)
     arms = tuple(getattr(controller, "arms", ()))
     steering.writer = _writer(config, settings, arms, table_named, key)
     if steering.collector is not None:
@@ -110,7 +110,7 @@ def _check_graphs(config: Any, settings: Settings) -> None:
     if settings.mode == "shadow" or schedule or config is None or not compat.full_graphs(config):
         return
     raise StartError(
-        compat.graph_reason(config)
+        refusals.graph_reason(config)
         or "FULL CUDA graphs were captured for num_speculative_tokens only, because vLLM dropped the schedule (it does "
         "so for data parallelism); run one engine per rank without data_parallel_size"
     )

@@ -47,7 +47,7 @@ class Steering:
     acting
         ``False`` in shadow mode: the controller decides, vLLM's own K is used.
     collector, draft_cost, writer
-        How steps are read, whose drafts they pay for (see ``compat.draft_cost``) and where records go.
+        How steps are read, whose drafts they pay for (see ``drafters.draft_cost``) and where records go.
     reason
         Why there is no steering, where there is none.
     """

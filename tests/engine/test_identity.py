@@ -12,7 +12,7 @@ from vllm.config import CUDAGraphMode
 
 from adaptk.processor import processor_name
 from adaptk.tablekey import FIELDS, differences
-from adaptk.vllm_plugin import compat
+from adaptk.vllm_plugin import compat, drafters
 from adaptk.vllm_plugin.identity import identity, model_name, table_key
 from tests.engine.driver import build_config
 from tests.engine.engine import NGRAM, running, scheduler_of
@@ -108,14 +108,14 @@ def test_a_folder_that_reads_like_a_name_is_a_folder(tmp_path: Path, monkeypatch
 def test_drafters_without_weights_have_no_model(method: str) -> None:
     """vLLM gives them the target's configuration."""
     target = SimpleNamespace(model="llama")
-    assert compat.draft_model(SimpleNamespace(method=method, model=method, draft_model_config=target)) is None
+    assert drafters.draft_model(SimpleNamespace(method=method, model=method, draft_model_config=target)) is None
 
 
 def test_a_drafter_whose_configuration_is_not_there_yet_has_its_name() -> None:
-    assert compat.draft_model(SimpleNamespace(method="eagle", model="eagle-llama", draft_model_config=None)) == (
+    assert drafters.draft_model(SimpleNamespace(method="eagle", model="eagle-llama", draft_model_config=None)) == (
         "eagle-llama"
     )
-    assert compat.draft_model(None) is None
+    assert drafters.draft_model(None) is None
 
 
 def test_a_device_that_cannot_be_named_is_unknown(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

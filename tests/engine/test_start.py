@@ -14,7 +14,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.trace import TraceWriter
-from adaptk.vllm_plugin import adaptive, capture, compat
+from adaptk.vllm_plugin import adaptive, capture, compat, drafters, refusals
 from adaptk.vllm_plugin.identity import table_key
 from adaptk.vllm_plugin.start import StartError, _described
 from adaptk.vllm_plugin.steering import _takes
@@ -217,9 +217,9 @@ class TestInert:
         def fail(*_: Any) -> Any:
             raise AttributeError("no such field")
 
-        for name in ("dummy_limit", "inert_reason"):
+        for room, name in ((drafters, "dummy_limit"), (refusals, "inert_reason")):
             with monkeypatch.context() as patch:
-                patch.setattr(compat, name, fail)
+                patch.setattr(room, name, fail)
                 scheduler = build_scheduler(adaptive(Scheduler), build_config(model))
             self.check(scheduler, log, "no such field", "ERROR")
             log.lines.clear()
@@ -342,8 +342,8 @@ class TestRunnerV2:
             speculative_config=SimpleNamespace(num_speculative_tokens=7, method="dflash", draft_model_config=None),
             model_config=SimpleNamespace(max_model_len=100),
         )
-        assert compat.dummy_limit(config, v2=True) is None
-        assert compat.dummy_limit(config, v2=False) == 92
+        assert drafters.dummy_limit(config, v2=True) is None
+        assert drafters.dummy_limit(config, v2=False) == 92
 
 
 class TestTableOfAnotherEngine:
