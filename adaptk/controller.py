@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from adaptk.snapshot import Identity, read_identity
 from adaptk.step import LARGEST_COUNT, StepRecord
 from adaptk.table import GoodputTable
 from adaptk.thompson import worth_ms
+from adaptk.waits import Waits
 
 MOST_OPEN = 64  # decisions without an observation that are remembered
 STALLED = 2.0  # of a visit's step, believed times that are charged at most
@@ -99,6 +100,7 @@ class Controller:
         self._acceptance = AcceptancePosterior(self.arms[-1], *seeds, trusted=self.trusted)
         self._latency = LatencyPosterior(prior)
         self._prefill = PrefillCost(prior)
+        self._waits = Waits(False if prior.timed and self.trusted else None)
         self._rng = np.random.default_rng(settings.seed if seed is None else seed)
         self._planner = Planner(self._acceptance, self._latency, settings, self._rng, climbing=prior.guessed)
         self._load = LoadTracker()
@@ -148,6 +150,10 @@ class Controller:
             self._judge = False
             planner.judge(load.batch, load.context)
         arm, reason, propensity = planner.next(load.batch, load.context, regime_changed, decoding)
+        if planner.covered is not None and arm not in planner.playable(batch_size):
+            if reason is _EXPLORE:
+                planner.cancel_visit()
+            arm, reason, propensity = planner.instead(load.batch, batch_size, load.context), Reason.GUARD, 1.0
         k = self.arms[arm]
         if reason is _EXPLORE:
             self.counters["explored"] += 1
@@ -170,7 +176,7 @@ class Controller:
             return None
         decision = self._open.popleft() if self._open else None
         self.counters["steps"] += 1
-        asked, self._asked = self._asked, record.k
+        asked, self._asked = self._asked if record.asked is None else record.asked, record.k
         decodes = record.decodes
         if decodes is None or decodes > record.batch_size:
             decodes = record.batch_size
@@ -221,6 +227,28 @@ class Controller:
     def corrected_table(self) -> GoodputTable:
         """The seed table as now believed; the seed itself where no time was ever seen and it has none."""
         return corrected_table(self.table, self._acceptance, self._latency, self._load.context)
+
+    def limit_to_graphs(self, covered: Callable[[int, int], bool] | None) -> None:
+        """Play no arm for which the engine has captured no graph at a batch size where it has for another one.
+
+        Where it has for none, all arms may be played. That is the engine's, not what is believed of it: a snapshot does
+        not hold it.
+
+        Parameters
+        ----------
+        covered
+            Whether there is a graph for steps of that batch size and number of drafts, as ``covered(64, 3)``; always
+            the same answer for the same numbers. ``None``: no such limit, as at first.
+
+        Examples
+        --------
+        >>> table = GoodputTable.from_schedule([[1, 512, 3]])
+        >>> controller = Controller(table, arms=(0, 1, 3), seed=0)
+        >>> controller.limit_to_graphs(lambda batch, k: batch * (k + 1) <= 512)
+        >>> controller.choose(batch_size=100), controller.choose(batch_size=200), controller.choose(batch_size=600)
+        (3, 1, 3)
+        """
+        self._planner.cover(covered)
 
     @property
     def ledger(self) -> dict[str, float]:
@@ -287,9 +315,12 @@ class Controller:
         elapsed_capped = elapsed if elapsed < STALL * usual else STALL * usual
         self._usual_ms = usual + 0.05 * (elapsed_capped - usual)
         self._planner.ledger.earn(elapsed_capped, self._usual_ms)
+        waits, waited = self._waits, record.waited
+        own = waits.see(waited, elapsed)
+        self._latency.extra_ms = extra = waits.extra_ms
         exploring = decision is not None and decision.reason is _EXPLORE and decision.k == record.k
         if exploring or self._explored:
-            self._spend(record, elapsed_capped, asked, decodes)
+            self._spend(record, min(own + extra, elapsed_capped), asked, decodes)
         self._explored = exploring
         made = record.k if record.draft_k is None else record.draft_k
         verified = drafts if record.verified is None else record.verified
@@ -299,15 +330,25 @@ class Controller:
             return
         if verified == 0 and asked > 0 and self._acceptance.drafted_share > FULL_SUPPLY:
             return
-        if record.prefill_tokens and self._prefill.alike(record.prefill_tokens):
-            widths = self._acceptance.widths(self.arms)
-            believed = math.exp(self._latency.log_times(decodes, widths, self._load.context)[arm])
-            self._prefill.compare(record.prefill_tokens, elapsed, believed)
-        usable = self._prefill.usable_ms(arm, decodes, record.prefill_tokens, elapsed)
+        prompt = record.prefill_tokens
+        if waits.share > 0.0:
+            believed = self._own_ms(arm, decodes) + prompt * self._prefill.ms_per_token
+            seen = believed if self._latency.level_known else None
+            if not waits.learn(waited, arm, decodes, prompt, elapsed, seen):
+                return
+            own = waits.own_ms(waited, elapsed)
+        if prompt and self._prefill.alike(prompt):
+            self._prefill.compare(prompt, own, self._own_ms(arm, decodes))
+        usable = self._prefill.usable_ms(arm, decodes, prompt, own)
         if usable is not None:
             context = None if record.context_tokens is None else record.context_tokens / record.batch_size
             self._latency.add(arm, decodes, verified / decodes, usable, context)
             self.counters["timing_untrusted"] = self._latency.contamination.distrusted
+
+    def _own_ms(self, arm: int, decodes: int) -> float:
+        """Milliseconds that a step of an arm is believed to take without prompt tokens, of the first class of waits."""
+        times = self._latency.log_times(decodes, self._acceptance.widths(self.arms), self._load.context)
+        return math.exp(times[arm]) - self._latency.extra_ms
 
     def _spend(self, record: StepRecord, elapsed: float, asked: int, decodes: int) -> None:
         """Book what a visit's step cost beyond the time that the planned arm would have taken for the same tokens."""

@@ -27,8 +27,11 @@ def step_time(record: StepRecord) -> tuple[float | None, int]:
 def delivering(record: StepRecord, decodes: int) -> int:
     """Decoding requests that are not gone: one that gave no token had no drafts that anyone could count.
 
-    A prompt that goes on gives no token either, and is not among the decodes.
+    A prompt that goes on gives no token either, and is not among the decodes. Where a prompt ended as well, the tokens
+    do not tell how many are gone; then the record should.
     """
+    if record.gone is not None:
+        return max(decodes - record.gone, 0)
     emitted = record.emitted
     if emitted is None or all(emitted):
         return decodes

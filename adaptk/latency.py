@@ -51,6 +51,7 @@ LEAST_PACE, MOST_PACE, PACE_RATE = 0.05, 3.0, 0.05
 PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is worth
 LEAST_MISFIT = 0.2  # of the prior's variance, at least, is kept however well the table fitted
 ASKED = 0.02  # drafts per request that may be missing from what was asked for
+LEAST_REST = 0.1  # of a step that is left whatever is taken off
 MOST_WIDENING = 2.0  # times the prior's variance that a surprise may add to all of it
 
 
@@ -79,6 +80,7 @@ class LatencyPosterior:
         self.prior = prior
         self.arms = prior.arms
         self.alarms = 0
+        self.extra_ms = 0.0  # that a step takes on the whole beyond what is its arm's, milliseconds
         self.moved = 0.0  # log units by which bookings moved what is expected where they were made, since it was reset
         self.level_known = prior.timed
         self.contamination = Contamination()
@@ -174,7 +176,10 @@ class LatencyPosterior:
         return self._places[batch].stair
 
     def log_times(self, batch: int, widths: Sequence[float], context: float | None) -> list[float]:
-        """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``."""
+        """Believed log milliseconds per arm when arm i verifies ``widths[i]`` drafts per request, shape ``(arms,)``.
+
+        ``extra_ms`` is in them, which ``add`` is not to be given.
+        """
         row = self.prior.row(batch, context)
         rows = self._rows or self._make_rows()
         place = self._places[batch]
@@ -182,10 +187,14 @@ class LatencyPosterior:
         covariate = self._covariate(context)
         parts = zip(row, rows[left], rows[left + 1], rows[NODES], self.cells.mean, place.cells, strict=True)
         full = [p + (1.0 - right) * a + right * b + covariate * c + cells[at] for p, a, b, c, cells, at in parts]
-        return [
+        times = [
             time if width > k - ASKED else interpolate(full, *between(self.arms, width))
             for time, width, k in zip(full, widths, self.arms, strict=True)
         ]
+        if not self.extra_ms:
+            return times
+        own = [math.exp(time) for time in times]
+        return [math.log(max(ms + self.extra_ms, LEAST_REST * ms)) for ms in own]
 
     def covariance(self, batch: int, widths: Sequence[float], context: float | None = None) -> Array:
         """Covariance of ``log_times``, shape ``(arms, arms)``."""
@@ -426,6 +435,7 @@ class LatencyPosterior:
 _STATE = (
     "alarms",
     "moved",
+    "extra_ms",
     "level_known",
     "_doubted",
     "_group_size",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +83,8 @@ class Planner:
         self._rng = rng
         self._max_log_itl = math.log(settings.max_itl_ms) if settings.max_itl_ms else math.inf
         self._permitted = [i for i, k in enumerate(self.arms) if k >= settings.min_k]
+        self.covered: Callable[[int, int], bool] | None = None  # whether the engine has prepared for (batch, K)
+        self._prepared: dict[int, list[int]] = {}
         self._plan: dict[int, _Plan] = {}
         self._lead = [MARGIN] * len(self.arms)
         self._settled = 1  # batch size at which the running arm last was the best
@@ -202,7 +204,32 @@ class Planner:
 
     def allowed(self, batch: int, context: float | None) -> list[int]:
         """Indices of the arms within the operator's limits at this batch size."""
-        return self._allowed(self.latency.log_times(batch, self.acceptance.widths(self.arms), context))
+        return self._allowed(batch, self.latency.log_times(batch, self.acceptance.widths(self.arms), context))
+
+    def cover(self, covered: Callable[[int, int], bool] | None) -> None:
+        """Play an arm that the engine has not prepared for only at batch sizes for which it has prepared none."""
+        self.covered = covered
+        self._prepared.clear()
+        self.limits_changed()
+
+    def playable(self, batch: int) -> list[int]:
+        """Arms not below ``min_k`` that the engine has prepared for at this batch size; where it has for none, all."""
+        covered = self.covered
+        if covered is None:
+            return self._permitted
+        found = self._prepared.get(batch)
+        if found is None:
+            found = [i for i in self._permitted if covered(batch, self.arms[i])] or self._permitted
+            if len(self._prepared) >= _KEPT_PLANS:
+                self._prepared.clear()
+            self._prepared[batch] = found
+        return found
+
+    def instead(self, batch: int, exact: int, context: float | None) -> int:
+        """The best arm prepared for at the ``exact`` batch size, where the one planned for the smoothed one is not."""
+        plan = self._planned(batch, context)
+        playable = self.playable(exact)
+        return max([i for i in plan.allowed if i in playable] or playable, key=plan.scores.__getitem__)
 
     def _begin_block(self, batch: int, context: float | None) -> None:
         self._block_left = CONFIRM if self._changed else BLOCK  # what a change is like shows only by and by
@@ -249,7 +276,7 @@ class Planner:
             self.climbing = False
             return
         view = outlook(self.acceptance, self.latency, batch, context)
-        allowed = self._allowed(view.log_times)
+        allowed = self._allowed(batch, view.log_times)
         if len(allowed) > 1 and self.ledger.affords(_price(view, allowed[1], allowed[0], VISIT)):
             self.climbing = False
             self.arm = allowed[0]
@@ -273,7 +300,7 @@ class Planner:
 
     def _draw(self, base: int, batch: int, context: float | None, view: Outlook, scores: Array) -> None:
         """Visit the arm that one of the draws prefers, or probe the drafter, or stay."""
-        allowed = self._allowed(view.log_times)
+        allowed = self._allowed(batch, view.log_times)
         drawn = winners(scores, allowed).tolist()
         pick = drawn[int(self._rng.integers(DRAWS))]
         shares = {
@@ -333,7 +360,7 @@ class Planner:
         self, batch: int, lengths: Sequence[float], times: Sequence[float], covariance: Array | None
     ) -> _Plan:
         scores = [math.log(n) - t for n, t in zip(lengths, times, strict=True)]
-        allowed = self._allowed(times)
+        allowed = self._allowed(batch, times)
         if covariance is not None and self.latency.prior.guessed:
             scores = self._cautious(scores, allowed[0], covariance)
         if self.climbing:
@@ -354,12 +381,13 @@ class Planner:
         own = covariance.diagonal() + covariance[base, base] - 2.0 * covariance[base]
         return [score - caution * math.sqrt(max(0.0, v)) for score, v in zip(scores, own.tolist(), strict=True)]
 
-    def _allowed(self, times: Sequence[float]) -> list[int]:
+    def _allowed(self, batch: int, times: Sequence[float]) -> list[int]:
         """Arms within the operator's limits; the cheapest one where none is. Without any time no arm is too slow."""
+        playable = self.playable(batch)
         if self._max_log_itl == math.inf or not self.latency.level_known:
-            return self._permitted
-        within = [i for i in self._permitted if times[i] <= self._max_log_itl]
-        return within or [min(self._permitted, key=times.__getitem__)]
+            return playable
+        within = [i for i in playable if times[i] <= self._max_log_itl]
+        return within or [min(playable, key=times.__getitem__)]
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""

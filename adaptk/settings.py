@@ -5,13 +5,19 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 Mode = Literal["on", "shadow", "off"]
+# What may be written for them.
+MODES: Mapping[str, Mode] = {
+    "on": "on", "1": "on", "true": "on", "shadow": "shadow", "off": "off", "0": "off", "false": "off",
+}  # fmt: skip
 PREFIX = "ADAPTK_"
+# Where operators find an option again, in messages.
+OPTIONS = "additional_config adaptk"
 _T = TypeVar("_T")
 
 
@@ -21,6 +27,8 @@ class SettingsError(ValueError):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a controller and of the vLLM plugin around it.
+
+    The plugin reads them from the environment and from the entry ``adaptk`` of vLLM's ``additional_config``.
 
     Parameters
     ----------
@@ -41,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Seed of the random draws (``ADAPTK_SEED``).
     trace, state, control
         Paths; ``{rank}`` stands for the data-parallel rank (``ADAPTK_TRACE``, ``ADAPTK_STATE``, ``ADAPTK_CONTROL``).
+        ``control`` names a file that may hold another mode for the running engine.
     metrics_port, metrics_host
         Where metrics are served (``ADAPTK_METRICS_PORT``, ``ADAPTK_METRICS_HOST``); no port: nowhere.
     allow_mismatch
@@ -92,22 +101,82 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         SettingsError
             For a variable that adaptk does not know or a value that it refuses, naming both.
         """
-        env = os.environ if env is None else env
-        fields: dict[str, Any] = {}
-        for variable, text in env.items():
-            if (variable != "ADAPTK" and not variable.startswith(PREFIX)) or not text.strip():
-                continue
-            name = "mode" if variable == "ADAPTK" else variable.removeprefix(PREFIX).lower()
-            read = _READERS.get(name) if variable.isupper() else None
-            if read is None or (name == "mode" and variable != "ADAPTK"):
-                raise SettingsError(f"{variable} is not a setting of adaptk{_hint(variable)}")
+        return cls(**_from_env(os.environ if env is None else env))
+
+    @classmethod
+    def from_config(cls, options: Any, env: Mapping[str, str] | None = None) -> Settings:
+        """Read what an operator put under ``adaptk`` in vLLM's ``additional_config``, over the environment.
+
+        Field by field ``options`` win. To give them is to ask for adaptk: without a mode in either it is ``on``. Only
+        ``ADAPTK=off`` is stronger than all of them.
+
+        Parameters
+        ----------
+        options
+            Settings by name, each as a value of its type or as text like that of its environment variable. An option of
+            ``None`` takes back what the environment says, where there may be nothing.
+        env
+            ``None``: the process's own.
+
+        Raises
+        ------
+        SettingsError
+            For an option or a variable that adaptk does not know or a value that it refuses, naming both.
+
+        Examples
+        --------
+        >>> made = Settings.from_config({"budget": 0.02}, {"ADAPTK_BUDGET": "0.05", "ADAPTK_SEED": "3"})
+        >>> made.mode, made.budget, made.seed
+        ('on', 0.02, 3)
+        """
+        fields = _from_env(os.environ if env is None else env)
+        if fields.get("mode") == "off":
+            return cls(**fields)
+        if not isinstance(options, Mapping):
+            raise SettingsError(f'{OPTIONS}={options!r} is refused: give an object of settings, as {{"mode": "on"}}')
+        for name, value in options.items():
+            if name not in _READERS:
+                raise SettingsError(
+                    f"{OPTIONS}.{name} is not a setting of adaptk{_near(str(name), tuple(_READERS), 0.75)}"
+                )
             try:
-                fields[name] = read(text.strip())
-                cls(**{name: fields[name]})
+                fields[name] = _option(name, value)
+                Settings(**{name: fields[name]})
             except ValueError as error:
-                reason = str(error) if isinstance(error, SettingsError) else _RULES[name][1]
-                raise SettingsError(f"{variable}={text!r} is refused: {reason}") from None
-        return cls(**fields)
+                raise SettingsError(f"{OPTIONS}.{name}={value!r} is refused: {_reason(name, error)}") from None
+        return cls(**{"mode": "on", **fields})
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for variable, text in env.items():
+        if (variable != "ADAPTK" and not variable.startswith(PREFIX)) or not text.strip():
+            continue
+        name = "mode" if variable == "ADAPTK" else variable.removeprefix(PREFIX).lower()
+        read = _READERS.get(name) if variable.isupper() else None
+        if read is None or (name == "mode" and variable != "ADAPTK"):
+            known = ("ADAPTK", *(PREFIX + name.upper() for name in _READERS if name != "mode"))
+            raise SettingsError(f"{variable} is not a setting of adaptk{_near(variable, known)}")
+        try:
+            fields[name] = read(text.strip())
+            Settings(**{name: fields[name]})
+        except ValueError as error:
+            raise SettingsError(f"{variable}={text!r} is refused: {_reason(name, error)}") from None
+    return fields
+
+
+def _option(name: str, value: Any) -> Any:
+    """An option as its setting holds it; YAML and dotted arguments give text, and 1 or true where a word was meant."""
+    if name == "arms" and isinstance(value, (list, tuple)):
+        return _arms(",".join(value)) if value and all(isinstance(k, str) for k in value) else tuple(value)
+    if isinstance(value, str) or (name in ("mode", "allow_mismatch", "strict") and isinstance(value, int)):
+        return _READERS[name](str(value).strip())
+    return value
+
+
+def _reason(name: str, error: ValueError) -> str:
+    """Why a value is refused: our own words, or the rule where Python could not even read it."""
+    return str(error) if isinstance(error, SettingsError) else _RULES[name][1]
 
 
 def _integer(text: str) -> int:
@@ -126,7 +195,7 @@ def _arms(text: str) -> tuple[int, ...]:
 
 
 def _mode(text: str) -> str:
-    return {"1": "on", "true": "on", "0": "off", "false": "off"}.get(text.lower(), text.lower())
+    return MODES.get(text.lower(), text)
 
 
 def _count(value: Any) -> bool:
@@ -148,9 +217,8 @@ def _quietly(holds: Callable[[_T], bool], value: _T) -> bool:
         return False
 
 
-def _hint(variable: str) -> str:
-    known = ["ADAPTK", *(PREFIX + name.upper() for name in _READERS if name != "mode")]
-    near = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
+def _near(name: str, known: Sequence[str], cutoff: float = 0.85) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f": did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from adaptk.table import GoodputTable, TableRow
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _OLDEST = 1
 _START = "start without the snapshot"
 _LARGEST = sys.float_info.max

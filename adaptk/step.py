@@ -38,14 +38,23 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     draft_k
         Drafts per request made inside ``elapsed_ms`` where that is not ``k`` (an engine that drafts what the previous
         step decided).
+    asked
+        Drafts per request that were asked for when those verified here were made, where that is not the ``k`` of the
+        record before: in a pipeline of several stages each batch comes back only after the others.
     decodes
         Requests of the batch that decode, where prefills are among them; ``None`` means all of them.
+    gone
+        Requests of ``decodes`` that had ended or been preempted when their output came, so that none of their drafts
+        is among ``drafted``. ``None``: as many as the requests without a token make likely.
     verified
         Draft tokens really computed, where padding or a grammar made it differ from ``sum(drafted)``.
     emitted
         Tokens per request that counted, shape ``(requests,)``; drafts accepted beyond a stop do not.
     t_ms
         Clock reading at the end of the step, milliseconds.
+    waited
+        Whether sampling waited for a grammar to take in the step before (asynchronous scheduling with structured
+        output): such steps are a class of their own in time.
     requests
         A number for each request, the same in every step, shape ``(requests,)``; lets a recorded trace be replayed
         request by request. The controller does not look at it.
@@ -71,11 +80,14 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     prefill_tokens: int = 0
     device_ms: float | None = None
     draft_k: int | None = None
+    asked: int | None = None
     decodes: int | None = None
+    gone: int | None = None
     verified: int | None = None
     emitted: Sequence[int] | None = None
     t_ms: float | None = None
     requests: Sequence[int] | None = None
+    waited: bool = False
 
     def __post_init__(self) -> None:
         drafted, accepted, emitted = self.drafted, self.accepted, self.emitted
@@ -94,6 +106,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
                 and type(self.elapsed_ms) is float
                 and (self.device_ms is None or type(self.device_ms) is float)
                 and (self.t_ms is None or type(self.t_ms) is float)
+                and type(self.waited) is bool
                 and type(self.batch_size) is type(self.k) is type(self.prefill_tokens) is int
                 and 0 <= self.batch_size < LARGEST_COUNT
                 and 0 <= self.k < LARGEST_COUNT
@@ -101,7 +114,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
             )
         except (TypeError, ValueError):
             sound = False
-        for count in (self.context_tokens, self.draft_k, self.decodes, self.verified):
+        for count in (self.context_tokens, self.draft_k, self.asked, self.decodes, self.gone, self.verified):
             sound = sound and (count is None or (type(count) is int and 0 <= count < LARGEST_COUNT))
         if not sound:
             _refuse(self)
@@ -109,7 +122,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 _REQUIRED = ("batch_size", "k", "prefill_tokens")
-_COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "decodes", "verified")
+_COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "asked", "decodes", "gone", "verified")
 
 
 def _refuse(record: StepRecord) -> None:
@@ -129,6 +142,8 @@ def _refuse(record: StepRecord) -> None:
         value = getattr(record, name)
         if value is not None and type(value) is not float and not _is_time(value):
             raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
+    if not isinstance(record.waited, (bool, np.bool_)):
+        raise ValueError(f"waited is {record.waited!r}: give True or False")
     for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
         if values is not None and not _whole(values):
             raise ValueError(f"{name} is {values!r}: give a whole number per request")
@@ -154,6 +169,7 @@ def _make_plain(record: StepRecord) -> None:
     for name in ("elapsed_ms", "device_ms", "t_ms"):
         value = getattr(record, name)
         msgspec.structs.force_setattr(record, name, None if value is None else float(value))
+    msgspec.structs.force_setattr(record, "waited", bool(record.waited))
 
 
 def _whole(values: Any) -> bool:

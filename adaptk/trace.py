@@ -121,10 +121,17 @@ class TraceWriter:
             self._thread = thread
 
     def _run(self) -> None:
+        # Whatever fails here is told once and ends the writing: nobody waits for this thread to hear of it.
+        for part in (self._write_on, self._finish):
+            try:
+                part()
+            except Exception as error:
+                self._break(error)
+
+    def _write_on(self) -> None:
         while not self._stop.wait(_POLL_S):
             self._drain()
         self._drain()
-        self._finish()
 
     def _finish(self) -> None:
         self._lost += len(self._pending)

@@ -14,8 +14,9 @@ WIDEST = 4.4  # ln(batch): small enough that nearly every batch size comes about
 class Restless:
     """Drives a controller; the batch size wanders, every context is new, acceptance changes every 500 steps."""
 
-    def __init__(self, controller: Controller, seed: int = 0) -> None:
+    def __init__(self, controller: Controller, seed: int = 0, waits: bool = False) -> None:
         self.controller = controller
+        self.waits = waits  # whether sampling waits for a grammar in some steps
         self.previous = 0
         self.step = 0
         self._rng = np.random.default_rng(seed)
@@ -46,6 +47,7 @@ class Restless:
                 context_tokens=context,
                 prefill_tokens=int(rng.integers(500)) if rng.random() < 0.3 else 0,
                 emitted=[a + 1 for a in accepted],
+                waited=self.waits and (self.step % 400 > 330 or (self.step > 400 and self.step % 5 == 0)),
             )
             controller.observe(record)
             self.previous, self.step = k, self.step + 1

@@ -425,3 +425,20 @@ def test_it_survives_json_in_the_middle_of_everything() -> None:
     assert all(one == two for one, two in answers)
     assert other.snapshot() == posterior.snapshot()
     assert other.lengths((0, 1, 3)) == posterior.lengths((0, 1, 3))
+
+
+@pytest.mark.parametrize("all_accepted", [True, False])
+def test_what_never_happens_can_still_be_drawn_from(all_accepted: bool) -> None:
+    """Thousands of steps without a rejection, or without an acceptance, by a drafter that now and then returns less."""
+    posterior = AcceptancePosterior(3, [0.7])
+    drafted = [3] * 400
+    accepted = drafted if all_accepted else [0] * 400
+    for step in range(8000):
+        few = [1] * 400 if all_accepted and step % 1000 == 20 else drafted
+        posterior.observe(few, [min(a, d) for a, d in zip(accepted, few, strict=True)], asked=3, decodes=400)
+        if step % 32 == 0:
+            posterior.settle()
+        if step % 160 == 159:
+            for visit in (False, True):
+                lengths = posterior.draws((0, 1, 3), 50, np.random.default_rng(0), visit=visit)
+                assert abs(float(lengths[:, 2].mean()) - (4.0 if all_accepted else 1.0)) < 0.2

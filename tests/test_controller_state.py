@@ -38,6 +38,7 @@ LASTING = {
     *("LatencyPosterior.arms", "LatencyPosterior._drifting", "Ledger.budget", "AcceptancePosterior.k_max"),
     *("StepTimePrior.arms", "StepTimePrior.capture_sizes", "StepTimePrior.timed", "StepTimePrior.has_contexts"),
     *("StepTimePrior.guessed", "StepTimePrior.shaped", "StepTimePrior._short", "StepTimePrior._edges"),
+    *("Planner.covered", "Planner._prepared"),
     *("Cells._arms", "Cells._edges", "Cells._return_steps"),
     *("Cusum.clip", "Cusum.slack", "Cusum.threshold"),
 }
@@ -88,7 +89,7 @@ def restless(table: GoodputTable | None) -> set[str]:
     """Batch, context, acceptance, speed and prompts change all the time; in the middle the weights are replaced."""
     controller = Controller(table, k_max=5, seed=0, settings=Settings(budget=0.1), capture_sizes=SIZES)
     watched = Restored(controller)
-    engine = Restless(watched)
+    engine = Restless(watched, waits=True)
     engine.run(700)
     controller.note_weights_changed()
     engine.run(300)

@@ -64,6 +64,15 @@ def test_requests_that_gave_no_token_deliver_nothing(emitted: list[int] | None, 
     assert delivering(step, decodes) == min(decodes, giving)
 
 
+@pytest.mark.parametrize(("gone", "deliver"), [(None, 3), (0, 3), (1, 2), (3, 0), (9, 0)])
+def test_a_record_can_say_how_many_are_gone(gone: int | None, deliver: int) -> None:
+    """A prompt's own token would otherwise stand for one of a request that is gone."""
+    step = StepRecord(
+        batch_size=4, elapsed_ms=9.0, k=1, drafted=[1, 1, 0, 0], accepted=[0, 0, 0, 0], emitted=[1, 1, 0, 1], gone=gone
+    )
+    assert delivering(step, 3) == deliver
+
+
 def test_a_dead_drafter_must_recover_visibly() -> None:
     """Dead below 1 % of the first drafts accepted, until above 5 %."""
     states, dead = [], False

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +159,111 @@ def test_a_bad_field_is_refused_by_name(fields: dict[str, Any]) -> None:
     [name] = fields
     with pytest.raises(SettingsError, match=rf"^{name} is "):
         Settings(**fields)
+
+
+class TestFromConfig:
+    """Options of vLLM's ``additional_config``, over the environment."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {
+        name: getattr(Settings.from_env(FULL), name) for name in Settings.__struct_fields__
+    }
+
+    def test_every_setting_is_an_option(self) -> None:
+        """As JSON gives it."""
+        assert Settings.from_config(json.loads(json.dumps(self.OPTIONS)), {}) == Settings.from_env(FULL)
+
+    def test_text_is_read_as_that_of_a_variable(self) -> None:
+        """Dotted arguments arrive as text."""
+        text = {"mode" if name == "ADAPTK" else name[7:].lower(): value for name, value in FULL.items()}
+        assert Settings.from_config(text, {}) == Settings.from_env(FULL)
+
+    def test_field_by_field_it_beats_the_environment(self) -> None:
+        """What it leaves out is the environment's; null takes a variable back."""
+        options = {"seed": 8, "budget": 0.5, "table": None}
+        assert Settings.from_config(options, FULL) == msgspec.structs.replace(
+            Settings.from_env(FULL), seed=8, budget=0.5, table=None
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "variable", "mode"),
+        [
+            ({}, None, "on"),
+            ({}, " ", "on"),
+            ({}, "shadow", "shadow"),
+            ({"mode": "on"}, "shadow", "on"),
+            ({"mode": "off"}, "on", "off"),
+            ({"mode": True}, None, "on"),
+            ({"mode": False}, "on", "off"),
+            ({"mode": 1}, None, "on"),
+            ({"mode": "on"}, "off", "off"),
+            ({}, "0", "off"),
+        ],
+    )
+    def test_the_mode(self, options: dict[str, Any], variable: str | None, mode: str) -> None:
+        """Options alone mean on; YAML makes booleans of on and off; ``ADAPTK=off`` is stronger than all."""
+        env = {} if variable is None else {"ADAPTK": variable}
+        assert Settings.from_config(options, env).mode == mode
+
+    @pytest.mark.parametrize("options", ["on", True, None, 3, ["mode"], [{"mode": "on"}]])
+    def test_anything_but_an_object_is_refused(self, options: Any) -> None:
+        """With an example."""
+        with pytest.raises(SettingsError, match=r"additional_config adaptk=.* is refused: give an object of settings"):
+            Settings.from_config(options, {})
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [("tabel", "did you mean table?"), ("ADAPTK_TABLE", "known are mode, table"), (3, "known are")],
+    )
+    def test_an_unknown_option_is_refused_with_a_hint(self, name: Any, hint: str) -> None:
+        """It is named as it was written."""
+        with pytest.raises(
+            SettingsError, match=re.escape(f"additional_config adaptk.{name} is not a setting")
+        ) as error:
+            Settings.from_config({name: 1}, {})
+        assert hint in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("mode", "yes"),
+            ("mode", 2),
+            ("mode", None),
+            ("table", ""),
+            ("table", {"a": 1}),
+            ("arms", 3),
+            ("arms", []),
+            ("arms", [0, 1.5]),
+            ("arms", ["0", "x"]),
+            ("arms", {"0": 1}),
+            ("min_k", 1.0),
+            ("budget", "much"),
+            ("budget", None),
+            ("seed", True),
+            ("strict", "maybe"),
+            ("strict", 2),
+            ("metrics_port", 0),
+        ],
+    )
+    def test_a_bad_value_is_refused_with_option_value_and_remedy(self, name: str, value: Any) -> None:
+        message = refusal(lambda: Settings.from_config({name: value}, {}))
+        assert message is not None
+        assert message.startswith(f"additional_config adaptk.{name}={value!r} is refused: ")
+        assert re.search("(give|use) ", message)
+
+    @pytest.mark.parametrize("arms", [[7, 0, 1], "7,0,1", ["0", "1", "7"], (0, 1, 7)])
+    def test_spellings_of_arms(self, arms: Any) -> None:
+        """JSON, text, and the list of texts that vLLM makes of ``--additional-config.adaptk.arms+=0,1,7``."""
+        assert Settings.from_config({"arms": arms}, {}).arms == (0, 1, 7)
+
+    def test_a_bad_variable_is_refused_all_the_same(self) -> None:
+        """Even where an option says the same setting."""
+        with pytest.raises(SettingsError, match="ADAPTK_BUDGET"):
+            Settings.from_config({"budget": 0.1}, {"ADAPTK_BUDGET": "2"})
+
+    @given(st.dictionaries(st.text(max_size=8) | st.sampled_from(Settings.__struct_fields__), json_values, max_size=3))
+    def test_any_options_are_taken_or_refused_by_name(self, options: dict[str, Any]) -> None:
+        message = refusal(lambda: Settings.from_config(options, {}))
+        assert message is None or any(message.startswith(f"additional_config adaptk.{name}") for name in options)
 
 
 def test_arms_are_kept_in_rising_order() -> None:

@@ -241,6 +241,23 @@ class TestWriter:
         release.set()
         assert wait_for(lambda: len(path.read_bytes().splitlines()) == 2)
 
+    @pytest.mark.parametrize("part", ["_drain", "_put", "_finish"])
+    def test_whatever_fails_in_the_thread_is_told_once(
+        self, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        """Nobody waits for it to hear of an exception; rows must not heap up behind it."""
+
+        def failing(*_: Any) -> None:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(TraceWriter, part, failing)
+        writer = TraceWriter(path)
+        writer.write(step())
+        writer.close()
+        writer.write(step())
+        assert not writer._pending or part == "_finish"
+        assert caplog.text.count("broken") == 1
+
     @pytest.mark.parametrize("header", [{"kind": "x"}, {"schema_version": 3}, {"a": object()}])
     def test_a_bad_header_is_refused(self, path: Path, header: dict[str, Any]) -> None:
         with pytest.raises(TraceError, match="header"):

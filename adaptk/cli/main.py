@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from adaptk._version import __version__
-from adaptk.cli import demo, profile, replay, surface, table
+from adaptk.cli import demo, doctor, mode, profile, replay, surface, table
 
-COMMANDS = (profile, surface, table, replay, demo)
+COMMANDS = (profile, doctor, surface, table, replay, mode, demo)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import signal
 import sys
 import textwrap
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +13,7 @@ from typing import TYPE_CHECKING
 from adaptk.cli import options
 from adaptk.cli.console import accept_any_sign, discard_output, print_lines
 from adaptk.cli.durations import duration
+from adaptk.cli.measuring import ending_politely, tell_if_busy
 from adaptk.cli.profilebar import Bar
 from adaptk.outputs import check_new, check_outputs
 
@@ -31,7 +27,6 @@ HELP = "measure a table on the real engine: give what vllm serve would be given"
 PASSES_ON = True  # what it does not know is vLLM's
 OUT = Path("table.json")
 BUDGET, TARGET, TEMPERATURE, MAX_TOKENS = 600.0, 0.03, 0.0, 128
-BUSY = 0.5  # of the cores
 _OF_ENGINES = (
     "budget",
     "target",
@@ -127,13 +122,8 @@ def _measure(arguments: argparse.Namespace) -> int:
     if find_spec("vllm") is None:
         return _fail("vLLM is not installed beside adaptk: install it, or use --from-traces or adaptk surface")
     request = _request(arguments)
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > BUSY * cores:
-        print(
-            f"This machine is busy (load {load:.1f} on {cores} cores): times will scatter, or be too long.",
-            file=sys.stderr,
-        )
-    with _ending_politely(), Bar() as bar:
+    tell_if_busy()
+    with ending_politely(), Bar() as bar:
 
         def start(order: EngineOrder) -> Engine:
             bar.say("Starting the engine" if order.drafter else "Starting the engine without a drafter")
@@ -154,20 +144,6 @@ def _measure(arguments: argparse.Namespace) -> int:
     return _fail(trouble, status) if trouble else 0
 
 
-@contextmanager
-def _ending_politely() -> Iterator[None]:
-    """A request to end is taken as Ctrl-C is: what there is is kept and shown."""
-    if threading.current_thread() is not threading.main_thread():  # only there can a program listen to signals
-        yield
-        return
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _request(arguments: argparse.Namespace) -> Request:
     """What the options ask for.
 
@@ -178,9 +154,9 @@ def _request(arguments: argparse.Namespace) -> Request:
     """
     from adaptk.profile.journal import read_journal
     from adaptk.profile.orders import EngineOrder
+    from adaptk.profile.plan import Plan
     from adaptk.profile.prompts import read_prompts
     from adaptk.profile.run import Request, journal_path
-    from adaptk.profile.session import Plan
 
     out: Path = arguments.out
     rest, past = tuple(arguments.rest), None

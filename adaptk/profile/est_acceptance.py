@@ -50,10 +50,10 @@ class AcceptanceCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_records(cls, records: Iterable[StepRecord], positions: int) -> AcceptanceCounts:
-        """Count one run's consecutive steps: the drafts of a step were asked for by the step before.
+        """Count one run's consecutive steps: the drafts of a step were asked for by the step before, or as it says.
 
-        Steps with prompt tokens, and requests that gave no token, are left out. Requests are told apart where every
-        record numbers them (``StepRecord.requests``).
+        Steps with prompt tokens, or with requests whose drafts do not count, and requests that gave no token are left
+        out. Requests are told apart where every record numbers them (``StepRecord.requests``).
 
         Parameters
         ----------
@@ -64,9 +64,10 @@ class AcceptanceCounts(msgspec.Struct, frozen=True, kw_only=True):
         """
         seen: dict[int | None, Counter[tuple[int, int, int]]] = {}
         for before, step in pairwise(records):
-            if step.prefill_tokens or step.batch_size <= 0:
+            decodes = step.batch_size if step.decodes is None else step.decodes
+            if step.prefill_tokens or not 0 < step.batch_size <= decodes:
                 continue
-            asked = max(before.k, most_and_sum(step.drafted)[0])
+            asked = max(before.k if step.asked is None else step.asked, most_and_sum(step.drafted)[0])
             gave = step.emitted if step.emitted is not None else [1] * len(step.drafted)
             numbers = step.requests if step.requests is not None else [None] * len(step.drafted)
             for number, drafted, accepted, tokens in zip(numbers, step.drafted, step.accepted, gave, strict=True):

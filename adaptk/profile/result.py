@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adaptk.profile.estimate import AcceptanceCounts, CellEstimate, Group, GroupEstimate, cells, rows
+from adaptk.profile.estimate import AcceptanceCounts, Group, GroupEstimate, cells, rows
+from adaptk.profile.taxrows import strangers
 from adaptk.table import GoodputTable
 
 _BASELINE_FIELDS = ("batch", "context", "itl_ms", "low_ms", "high_ms", "n")
@@ -51,7 +52,7 @@ def build_table(
     mode = key.get("graph_mode")
     if isinstance(mode, str) and mode:
         found = [row | {"graph_mode": mode} for row in found]
-    meta: dict[str, Any] = {"name": _name(key), "key": dict(key), "provenance": dict(provenance)}
+    meta: dict[str, Any] = {"name": engine_name(key), "key": dict(key), "provenance": dict(provenance)}
     if bare:
         kept = [{field: _rounded(row)[field] for field in _BASELINE_FIELDS} for row in rows(cells(bare))]
         meta["baseline"] = {"rows": kept, "tax": [_rounded(tax._asdict()) for tax in taxes(estimates, bare)]}
@@ -75,17 +76,8 @@ def taxes(estimates: Mapping[Group, GroupEstimate], bare: Mapping[Group, GroupEs
     for group in sorted(estimates.keys() & bare.keys(), key=lambda g: (g.context or -1.0, g.batch)):
         mine, theirs = estimates[group].cells.get(0), bare[group].cells.get(0)
         if mine is not None and theirs is not None:
-            found.append(_tax(mine, theirs))
+            found.append(Tax(mine.batch, mine.context, *strangers(mine, theirs)))
     return found
-
-
-def _tax(mine: CellEstimate, theirs: CellEstimate) -> Tax:
-    ratio = mine.itl_ms / theirs.itl_ms
-    low = high = None
-    if None not in (mine.low_ms, mine.high_ms, theirs.low_ms, theirs.high_ms):
-        reach = (mine.relative_width**2 + theirs.relative_width**2) ** 0.5 / 2
-        low, high = ratio * max(1.0 - reach, 0.0), ratio * (1.0 + reach)
-    return Tax(mine.batch, mine.context, ratio, low, high)
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +90,8 @@ def _supply(acceptance: AcceptanceCounts) -> Sequence[float] | None:
     return supply if supply and min(supply) < 1.0 else None
 
 
-def _name(key: Mapping[str, Any]) -> str:
+def engine_name(key: Mapping[str, Any]) -> str:
+    """Model, drafter and device of a table's key, as one says them."""
     drafter = key.get("drafter") or key.get("method")
     parts = [str(key.get("model") or "unnamed"), *([f"with {drafter}"] if drafter else [])]
     return " ".join(parts) + (f" on {key['device']}" if key.get("device") else "")

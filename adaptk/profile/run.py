@@ -14,10 +14,11 @@ from adaptk.profile.entries import Began
 from adaptk.profile.estimate import Group, GroupEstimate, estimate
 from adaptk.profile.journal import Journal, Past
 from adaptk.profile.orders import Engine, EngineInfo, EngineOrder
+from adaptk.profile.plan import Plan, Watcher
 from adaptk.profile.prompts import digest
 from adaptk.profile.result import Tax, build_table, taxes
 from adaptk.profile.secrets import shown_command, without_secrets
-from adaptk.profile.session import Plan, Session, Watcher
+from adaptk.profile.session import Session
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
 

@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
 
 from adaptk.profile import levels
-from adaptk.profile.allocate import Allocator, Progress, Visit
-from adaptk.profile.entries import Answers, Died, Gridded, Visited
+from adaptk.profile.allocate import Allocator, Visit
+from adaptk.profile.answering import Answering
+from adaptk.profile.entries import Died, Gridded, Visited
 from adaptk.profile.estimate import AcceptanceCounts, Block, Group, GroupEstimate
 from adaptk.profile.journal import Journal, Past
-from adaptk.profile.orders import Answered, AnswerOrder, Engine, EngineDiedError, StayOrder
-
-ANSWER_SHARE = 0.2  # of the budget, at most, goes into answers
-LEAST_ANSWER_S = 5.0  # however short the budget: without acceptance a table decides nothing
-ANSWER_ERROR = 0.015  # of the acceptance length, relative standard error, at which there are enough
-AT_ONCE = 8  # prompts answered together
-WARM_UP_TOKENS, WARM_UP_S = 8, 120.0  # answers before the clock runs: first steps compile, load and settle
-ALWAYS = 0.9995  # of its drafts: a drafter that returns so many returns all
-
-
-class Plan(NamedTuple):
-    """What is to be measured.
-
-    Parameters
-    ----------
-    prompts
-        How many prompts the engine was given.
-    budget_s
-        Seconds of measuring, those of earlier runs included and the engine's start not.
-    target
-        Width of a 95 % interval, relative, at which a cell is precise enough.
-    max_tokens
-        Longest answer, tokens.
-    batches, contexts
-        ``None``: what fits the engine, see :mod:`adaptk.profile.levels`.
-    """
-
-    prompts: int
-    budget_s: float
-    target: float
-    max_tokens: int
-    batches: tuple[int, ...] | None = None
-    contexts: tuple[int, ...] | None = None
-
-
-class Watcher(Protocol):
-    """Is told how far a session is."""
-
-    def answering(self, answered: int, seconds_left: float) -> None:
-        """Prompts are being answered."""
-        ...
-
-    def visiting(self, visit: Visit, progress: Progress) -> None:
-        """A visit begins."""
-        ...
-
-    def measured(self) -> None:
-        """A visit ended, and its blocks are in the journal."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Something worth a line happened."""
-        ...
+from adaptk.profile.orders import Engine, EngineDiedError, StayOrder
+from adaptk.profile.plan import Plan, Watcher
 
 
 class Session:
@@ -94,8 +43,6 @@ class Session:
         past: Past | None = None,
         bare: bool = False,
     ) -> None:
-        self.acceptance = past.acceptance if past is not None and not bare else AcceptanceCounts()
-        self.notes: list[str] = []
         self.allocator: Allocator | None = None
         self._engine = engine
         self._plan = plan
@@ -104,19 +51,33 @@ class Session:
         self._past = past
         self._bare = bare
         self._visits = past.of(bare) if past is not None else ()
-        self._answer_seconds = past.answer_seconds if past is not None and not bare else 0.0
-        self._answered = past.answered if past is not None else 0
-        self._seconds = self._answer_seconds + sum(visit.seconds for visit in self._visits)
+        before = past if not bare else None
+        self._answering = Answering(
+            engine,
+            plan,
+            watcher,
+            journal.write,
+            acceptance=before.acceptance if before is not None else None,
+            answered=past.answered if past is not None else 0,
+            seconds=before.answer_seconds if before is not None else 0.0,
+        )
+        self.notes = self._answering.notes
+        self._visits_s = sum(visit.seconds for visit in self._visits)
 
     @property
     def seconds(self) -> float:
         """Measured so far, earlier runs included."""
-        return self._seconds
+        return self._answering.seconds + self._visits_s
 
     @property
     def answered(self) -> int:
         """Prompts answered."""
-        return self._answered
+        return self._answering.answered
+
+    @property
+    def acceptance(self) -> AcceptanceCounts:
+        """Counts of the answers."""
+        return self._answering.acceptance
 
     def estimates(self) -> dict[Group, GroupEstimate]:
         """What is concluded from all blocks so far."""
@@ -136,58 +97,21 @@ class Session:
         """
         self._fitting()  # where nothing fits, nothing need be answered
         if max(self._engine.info.arms) > 0:
-            self._answer(max(self._engine.info.arms), self._longest_answer())
+            self._answer()
         self.allocator = self._allocator()
-        while (visit := self.allocator.next(self._seconds)) is not None:
-            self._watcher.visiting(visit, self.allocator.progress(self._seconds))
+        while (visit := self.allocator.next(self.seconds)) is not None:
+            self._watcher.visiting(visit, self.allocator.progress(self.seconds))
             self._visit(visit)
 
-    def _longest_answer(self) -> int:
-        """Tokens of an answer: what was asked for, unless that left prompts less than half of the engine's length.
-
-        Raises
-        ------
-        ValueError
-            If that is nothing.
-        """
-        info = self._engine.info
-        room = info.max_model_len // 2 - max(info.arms) - 2
-        if room < 1:
-            raise ValueError(f"max_model_len {info.max_model_len} is too short for any answer with K={max(info.arms)}")
-        if room < self._plan.max_tokens:
-            self.notes.append(f"answers were cut at {room} tokens, as max_model_len is {info.max_model_len}")
-        return min(room, self._plan.max_tokens)
-
-    def _answer(self, k: int, max_tokens: int) -> None:
-        """Answer prompts until the acceptance length is known well, or its share of the budget is spent."""
-        limit = max(ANSWER_SHARE * self._plan.budget_s, LEAST_ANSWER_S)
-        spent = self._answer_seconds
-        size = min(AT_ONCE, self._engine.info.max_num_seqs)
+    def _answer(self) -> None:
         if self._died_answering():
             self.notes.append("two engines died in the answers: they were left out, and acceptance is what it was")
             return
-        while spent < limit and self._answered < self._plan.prompts and not self._known(k):
-            if spent == 0.0:
-                self._ask(AnswerOrder(0, min(size, self._plan.prompts), k, size, WARM_UP_TOKENS, WARM_UP_S))
-            last = min(self._answered + 2 * size, self._plan.prompts)
-            self._watcher.answering(self._answered, self._plan.budget_s - spent)
-            answered = self._ask(AnswerOrder(self._answered, last, k, size, max_tokens, limit - spent))
-            counts = AcceptanceCounts.from_records(answered.records, k)
-            self._journal.write(Answers(first=self._answered, last=last, counts=counts, seconds=answered.seconds))
-            self.acceptance = self.acceptance.merge(counts)
-            self._answered = last
-            spent += answered.seconds
-            self._seconds += answered.seconds
-        if not any(self.acceptance.tried):
-            self.notes.append(
-                "no draft was tried in the answers: acceptance is unknown, and steps were timed with all their drafts"
-            )
-
-    def _ask(self, order: AnswerOrder) -> Answered:
+        answering = self._answering
         try:
-            return self._engine.answer(order)
+            answering.run()
         except EngineDiedError as error:
-            self._died(error, Died(batch=order.concurrency, k=order.k, context=None, reason=str(error)))
+            self._died(error, Died(batch=answering.at_once, k=answering.k, context=None, reason=str(error)))
             raise
 
     def _died_answering(self) -> bool:
@@ -195,14 +119,8 @@ class Session:
         deaths = self._past.deaths if self._past is not None else ()
         return sum(died.context is None for died in deaths) > 1
 
-    def _known(self, k: int) -> bool:
-        if not self.acceptance.clustered:
-            return False
-        length, error = self.acceptance.acceptance_length(k)
-        return error < ANSWER_ERROR * length
-
     def _allocator(self) -> Allocator:
-        plan, counts = self._plan, self._counts()
+        plan = self._plan
         batches, contexts, groups, notes = self._fitting()
         if not self._bare:
             self._journal.write(Gridded(batches=batches, contexts=contexts))
@@ -216,7 +134,7 @@ class Session:
             plan.target,
             steps=levels.STEPS,
             blocks=levels.BLOCKS,
-            acceptance=counts,
+            acceptance=self._answering.counts(),
         )
         if self._past is not None:
             self._restore(allocator, self._past)
@@ -231,7 +149,7 @@ class Session:
             If none does.
         """
         info, plan = self._engine.info, self._plan
-        growth = levels.Growth.of((*info.arms,) * levels.BLOCKS, _lengths(self._counts()))
+        growth = levels.Growth.of((*info.arms,) * levels.BLOCKS, self._answering.length)
         batches = plan.batches or tuple(levels.default_batches(info))
         contexts = plan.contexts or tuple(levels.default_contexts(info, growth))
         groups, notes = levels.fitting(batches, contexts, info, growth)
@@ -241,9 +159,6 @@ class Session:
                 f"nothing that was asked for fits this engine; change the engine or what is asked for:{why}"
             )
         return batches, contexts, groups, notes
-
-    def _counts(self) -> AcceptanceCounts | None:
-        return self.acceptance if any(self.acceptance.tried) else None
 
     def _restore(self, allocator: Allocator, past: Past) -> None:
         failed = [(Group(batch, context), k) for visit in self._visits for batch, k, context in visit.dropped]
@@ -257,7 +172,7 @@ class Session:
 
     def _visit(self, visit: Visit) -> None:
         assert self.allocator is not None
-        growth = levels.Growth.of(visit.order, _lengths(self._counts()), visit.steps)
+        growth = levels.Growth.of(visit.order, self._answering.length, visit.steps)
         order = StayOrder(
             batch=visit.group.batch,
             context=visit.group.context or 0.0,
@@ -265,8 +180,8 @@ class Session:
             order=visit.order,
             steps=visit.steps,
             visit=visit.number,
-            at_s=self._seconds,
-            supply=self._supply(),
+            at_s=self.seconds,
+            supply=self._answering.supply(),
         )
         began = time.monotonic()
         try:
@@ -277,7 +192,7 @@ class Session:
             self._died(error, died)
             raise
         taken = max(stayed.seconds, time.monotonic() - began)  # what the engine knows of, and the way there and back
-        self._seconds += taken
+        self._visits_s += taken
         before = set(self.allocator.left_out)
         if stayed.blocks or not stayed.note:
             self.allocator.done(visit, stayed.blocks, taken)
@@ -299,24 +214,9 @@ class Session:
             self._watcher.say(self.notes[-1])
         self._watcher.measured()
 
-    def _supply(self) -> tuple[float, ...]:
-        """What drafts are filled up or cut down to: nothing where the drafter delivers anyway."""
-        most = max(self._engine.info.arms)
-        if not any(self.acceptance.asked):
-            return (1.0,) * most  # unknown: all of them, rather than what made-up text happens to give
-        supply = tuple(self.acceptance.supply())
-        return supply if min(supply) < ALWAYS else ()
-
     def _died(self, error: EngineDiedError, died: Died) -> None:
         self.notes.append(f"the engine died at K={died.k}, batch {died.batch}: {str(error).splitlines()[0]}")
         self._journal.write(died)
-
-
-def _lengths(counts: AcceptanceCounts | None) -> Callable[[int], float]:
-    """Acceptance length of a K, tokens per request and step; a guess where nothing was answered."""
-    if counts is None:
-        return lambda k: 1.0 + 0.5 * k
-    return lambda k: counts.acceptance_length(k)[0]
 
 
 def _was_its_own_doing(died: Died, deaths: Sequence[Died], blocks: Sequence[Block]) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from adaptk.controller import FULL_SUPPLY
 from adaptk.evidence import LONGEST_MS, SHORTEST_MS, most_and_sum
+from adaptk.prefill import RARE
 from adaptk.profile.est_values import Block, Group
 from adaptk.step import StepRecord
 from adaptk.tablerows import MAX_BATCH, MAX_K
@@ -44,6 +45,8 @@ class Usable(NamedTuple):
 def usable(records: Sequence[StepRecord], device: bool) -> Usable:
     """Pick the steps that verified and made the same K, carried no prompt and have a time.
 
+    Those that waited for a grammar are left out too, unless nearly all did: a table is of steps that do not wait.
+
     Parameters
     ----------
     records
@@ -55,10 +58,11 @@ def usable(records: Sequence[StepRecord], device: bool) -> Usable:
     refused: Counter[str] = Counter()
     if records:
         refused["the first step, whose drafts nobody asked for here"] += 1
+    some_wait = sum(not record.waited for record in records) >= RARE * len(records)
     for at, (before, record) in enumerate(pairwise(records), start=1):
         decodes = record.batch_size if record.decodes is None else min(record.decodes, record.batch_size)
         most, drafts = most_and_sum(record.drafted)
-        asked = max(before.k, most)
+        asked = max(before.k if record.asked is None else record.asked, most)
         made = record.k if record.draft_k is None else record.draft_k
         verified = drafts if record.verified is None else record.verified
         ms = time_ms(record, device)
@@ -74,6 +78,8 @@ def usable(records: Sequence[StepRecord], device: bool) -> Usable:
             refused["a batch or a K beyond what a table may hold"] += 1
         elif ms is None:
             refused["no time"] += 1
+        elif record.waited and some_wait:
+            refused["waited for a grammar"] += 1
         else:
             context = None if record.context_tokens is None else record.context_tokens / record.batch_size
             steps.append(Step(at, decodes, asked, verified / decodes, context, ms))

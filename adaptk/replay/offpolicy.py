@@ -4,7 +4,8 @@ The main road is the replay of the trace (``adaptk replay --trace FILE``), which
 These estimators ask less of a model and more of the trace: its policy must have played, by chance and often enough,
 what the target would play. adaptk is certain of most of its steps, so that they often refuse.
 
-**Outcome.** The drafts that decision n asked for are verified in the next row, under async scheduling too: decision n
+**Outcome.** The drafts that decision n asked for are verified in the next row, under async scheduling too (not in a
+pipeline of several stages: where the next row says that other drafts were asked for, the step is left out): decision n
 gets the tokens and the time of row n+1, the first row's outcome belongs to nobody. On runner V2 that row holds the
 drafts of the same decision. On V1 it is the next decision's: the time is ``verify(k of n) + draft(k of n+1)``, which
 flatters a deep arm that is left soon. Times are therefore taken from the *whole* rows alone, in which both are the same
@@ -290,6 +291,8 @@ def _unusable(row: TraceRow, following: TraceRow) -> str | None:
         return "another K than decided"
     if following.decision is not None and following.decision.seq != decision.seq + 1:
         return "rows lost after them"
+    if following.step.asked is not None and following.step.asked != decision.k:
+        return "drafts of another decision after them"
     return None
 
 

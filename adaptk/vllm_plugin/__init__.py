@@ -1,4 +1,4 @@
-"""The guest in vLLM's process: nothing is imported before it is asked for, nothing acts unless ``ADAPTK`` is set."""
+"""The guest in vLLM's process: nothing is imported before it is asked for, nothing acts unless an operator asks."""
 
 from __future__ import annotations
 

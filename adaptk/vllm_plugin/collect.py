@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import gt
 from typing import Any
 
 from adaptk.step import StepRecord
-from adaptk.vllm_plugin import compat
+from adaptk.vllm_plugin import compat, graphmisses
 
 _NONE: tuple[int, ...] = ()
 
@@ -20,9 +20,11 @@ class Step:
     context = 0
     prefill = 0
     decodes: int | None = None  # None: the whole batch
+    decoding: Sequence[str] | None = None  # these; None: the whole batch
     dummies: set[str] | None = None  # requests whose drafts are none
-    dummied = 0  # the decoding ones among these
+    dummied = 0  # the decoding ones among these, and those whose drafts were left out for another reason
     draft_k: int | None = None
+    asked: int | None = None  # drafts asked for when this step's were made, where that is not the record before's k
     k = 0
     controller: Any = None
     busy = False
@@ -32,6 +34,7 @@ class Step:
     drafted: Sequence[int] = ()
     accepted: Sequence[int] = ()
     index: Sequence[int | None] | None = None  # place in the runner's output; None: as it stands there
+    written: list[tuple[Any, int]] | None = None  # each request and its output tokens, where some may be discarded
 
     def __init__(self, output: Any, entered: float, widths: list[int]) -> None:
         self.output = output
@@ -45,6 +48,14 @@ class Step:
 class Collector:
     """Reads what adaptk needs out of vLLM's objects, once at the schedule of a step and once at its update.
 
+    Records have no ``device_ms``. From 0.24 to 0.33 ``ModelRunnerOutput`` holds no time. Runner V2's
+    ``StepTimingCollector`` (0.28 on) times steps only while adaptive verification is profiled, and waits for the device
+    to read them; ``--enable-logging-iteration-details`` times how long the engine waited for a result, which is no step
+    where several are in flight, and is known only after the update. Events of adaptk's own would have to be put into
+    the workers' step, where an event recorded during graph capture or read too early stops or stalls the engine, would
+    be read a step late, and leave out the host's share, which differs between arms. So the clock between two updates,
+    which is what users wait for, is taken.
+
     Parameters
     ----------
     dummy_limit
@@ -56,12 +67,27 @@ class Collector:
         self.dummy_limit = dummy_limit
         self.clamped = 0  # requests that claimed more accepted drafts than they had
         self.ignored = 0  # requests gone, or stale, when their output came
+        self.misses = graphmisses.GraphMisses()
         self._prefilling: set[str] = set()
         self._dummies: set[str] = set()  # requests whose next drafts are dummies
+        self._foreign: set[str] = set()  # requests whose next drafts nobody here decided
         self._finished_above = compat.finished_above()
         self.numbered = False  # whether records say which request is which, for a trace
         self._numbers: dict[str, int] = {}  # of the requests that have not finished
         self._next_number = 0
+
+    def resume(self, requests: Iterable[str]) -> None:
+        """Forget what is known of the requests, after steps that were not read.
+
+        Parameters
+        ----------
+        requests
+            Those in the scheduler. Until each was scheduled once, its drafts are of no known decision, or dummies, and
+            are not counted; the time of such a step is nobody's.
+        """
+        self._foreign = set(requests)
+        self._prefilling = set(self._foreign)  # perhaps: has steps looked at in full until each was seen
+        self._dummies.clear()
 
     def schedule(self, output: Any, requests: Mapping[str, Any], entered: float) -> Step:
         """Describe the step that ``output`` schedules, before the scheduler counts its tokens as computed."""
@@ -101,9 +127,11 @@ class Collector:
         """Fill in a step with prompt tokens in it; gives the longest sequence after it, tokens."""
         output = step.output
         spec = output.scheduled_spec_decode_tokens
+        foreign = self._foreign
         begun = {new.req_id for new in output.scheduled_new_reqs} | set(output.scheduled_cached_reqs.resumed_req_ids)
         prefilling = set()
-        longest = decodes = 0
+        decoding: list[str] = []
+        longest = 0
         for rid, tokens in output.num_scheduled_tokens.items():
             request = requests[rid]
             computed = request.num_computed_tokens
@@ -112,7 +140,8 @@ class Collector:
             fresh = tokens - len(spec.get(rid, _NONE))
             # More than one token: lost blocks of the KV cache are computed again, which vLLM does not call a prefill.
             if fresh == 1 and rid not in begun and not request.is_prefill_chunk:
-                decodes += 1
+                if rid not in foreign:
+                    decoding.append(rid)
                 continue
             step.prefill += fresh
             if computed + tokens < request.num_tokens + request.num_output_placeholders:
@@ -120,9 +149,15 @@ class Collector:
         # Prompts of requests that sat this step out go on later.
         waiting = {r for r in self._prefilling - output.num_scheduled_tokens.keys() if r in requests}
         self._prefilling = prefilling | waiting
-        step.decodes = None if decodes == step.batch else decodes
-        padded = begun & spec.keys()
-        if padded:  # a new request can have no drafts: these only fill up a graph's shape
+        if len(decoding) < step.batch:
+            step.decodes, step.decoding = len(decoding), decoding
+        padded = begun & spec.keys()  # a new request can have no drafts: these only fill up a graph's shape
+        if foreign:
+            seen = foreign & output.num_scheduled_tokens.keys()
+            self._foreign = {r for r in foreign - seen if r in requests}
+            padded |= seen & spec.keys()
+            step.timed = not seen and step.timed
+        if padded:
             step.dummies = padded
         return longest
 
@@ -134,10 +169,14 @@ class Collector:
         if (
             step.dummies is not None
             or output.num_invalid_spec_tokens
+            or compat.load_failed(result)
             or not len(sampled) == len(ids) == step.batch
             or not compat.all_sound(list(map(requests.get, ids)), self._finished_above)
         ):
             self._count_irregular(step, requests, result)
+            if compat.load_failed(result):  # which of the outputs are discarded shows only once that was done
+                known = map(requests.get, output.num_scheduled_tokens)
+                step.written = [(r, 0 if r is None else r.num_output_tokens) for r in known]
             return
         accepted = [len(tokens) - 1 for tokens in sampled]
         uniform = step.uniform
@@ -169,8 +208,9 @@ class Collector:
                 place = None
             elif compat.stale(request):
                 self.ignored += 1
-                # Dropped output never reaches the user; before 0.28 all of it was dropped.
+                # Dropped output never reaches the user; before 0.27 all of it was dropped.
                 place = None if getattr(request, "drop_stale_output", True) else place
+                step.dummied += place is not None and rid in spec and rid not in dummies and bool(sampled[place])
             elif place is not None and rid in spec and rid not in dummies and sampled[place]:
                 drafted = max(len(spec[rid]) - invalid.get(rid, 0), 0)
                 accepted = len(sampled[place]) - 1
@@ -188,16 +228,22 @@ class Collector:
         vLLM cuts the runner's own lists, so that their lengths are now what counted.
         """
         sampled: Sequence[Sequence[int]] = result.sampled_token_ids
+        if step.written is not None:
+            self._leave_out_discarded(step)
         if step.index is None:
             emitted = list(map(len, sampled))
-            verified = None
+            verified = gone = None
         else:
             emitted = [0 if place is None else len(sampled[place]) for place in step.index]
             verified = None if sum(step.drafted) == step.width else step.width
+            gone = self._gone(step, emitted) if 0 in emitted else None
+        mode = graphmisses.mode_of(result)
+        if mode is not None and self._missed_graph(step, mode):
+            step.elapsed = None
         decodes = step.decodes
         if step.dummied:
             # As decodes without drafts they would count as a drafter that found none, which it was not asked to.
-            decodes = (step.batch if decodes is None else decodes) - step.dummied
+            decodes = max((step.batch if decodes is None else decodes) - step.dummied, 0)
         return StepRecord(
             batch_size=step.batch,
             elapsed_ms=None if step.elapsed is None else step.elapsed * 1000.0,
@@ -207,12 +253,36 @@ class Collector:
             context_tokens=step.context,
             prefill_tokens=step.prefill,
             draft_k=step.draft_k,
+            asked=step.asked,
             decodes=decodes,
+            gone=gone,
             verified=verified,
             emitted=emitted,
             t_ms=step.finished * 1000.0,
             requests=self._number(step, result) if self.numbered else None,
+            waited=bool(step.output.pending_structured_output_tokens),
         )
+
+    def _gone(self, step: Step, emitted: Sequence[int]) -> int:
+        """Decoding requests, among those whose drafts count, that gave no token."""
+        silent = {rid for rid, tokens in zip(step.output.num_scheduled_tokens, emitted, strict=True) if not tokens}
+        if step.decoding is not None:
+            silent.intersection_update(step.decoding)
+        return len(silent.difference(step.dummies or ()))
+
+    def _missed_graph(self, step: Step, mode: str) -> bool:
+        """Whether a step without prompt tokens lacked a graph that such steps have."""
+        return not step.prefill and self.misses.exceptional(step.batch, max(step.drafted, default=0), mode)
+
+    def _leave_out_discarded(self, step: Step) -> None:
+        """Drop what the scheduler did not take in, because the KV cache that it was computed from had not arrived."""
+        drafted, accepted, index = list(step.drafted), list(step.accepted), list(step.index or ())
+        for i, (request, written) in enumerate(step.written or ()):
+            if request is None or index[i] is None or request.num_output_tokens > written:
+                continue
+            self.ignored += 1
+            drafted[i], accepted[i], index[i] = 0, 0, None
+        step.drafted, step.accepted, step.index = drafted, accepted, index
 
     def _number(self, step: Step, result: Any) -> list[int]:
         """The numbers of the step's requests, in the order of its drafts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from adaptk.processor import processor_name
 
 OLDEST = (0, 24)
 SCHEDULE_HOOK = "_maybe_override_dynamic_sd_cudagraph_mode"
+DP_HOOK = "_maybe_disable_dynamic_sd_for_data_parallel"  # 0.26 on
+SIZES_HOOK = "_set_cudagraph_sizes"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _OUTPUT = "vllm.v1.core.sched.output"
 
@@ -75,11 +78,29 @@ def missing_hooks(hooks: tuple[tuple[str, str, tuple[str, ...]], ...] = HOOKS) -
     return missing
 
 
+def unfit_reason() -> str | None:
+    """Why adaptk cannot do its work in this vLLM, in the operator's words, or ``None``."""
+    missing = missing_hooks()
+    if not missing:
+        return None
+    return (
+        f"vLLM {vllm_version()} lacks {', '.join(missing)}. adaptk needs vLLM {OLDEST[0]}.{OLDEST[1]} or later: use a "
+        "vLLM that it supports, a newer adaptk, or unset ADAPTK"
+    )
+
+
 def config_classes() -> tuple[type, type]:
     """vLLM's ``SchedulerConfig`` and ``VllmConfig``."""
     from vllm.config import SchedulerConfig, VllmConfig
 
     return SchedulerConfig, VllmConfig
+
+
+def config_utils() -> Any:
+    """vLLM's module of helpers for its configurations."""
+    from vllm.config import utils
+
+    return utils
 
 
 def finished_above() -> int:
@@ -97,7 +118,7 @@ def is_async_class(scheduler_cls: type) -> bool:
 
 
 def stale(request: Any) -> bool:
-    """Whether output in flight predates a preemption of the request (0.28 on), or is to be dropped (before)."""
+    """Whether output in flight predates a preemption of the request (0.27 on), or is to be dropped (before)."""
     tokens = getattr(request, "num_stale_output_tokens", None)
     return bool(getattr(request, "async_tokens_to_discard", 0) if tokens is None else tokens)
 
@@ -113,10 +134,48 @@ def all_sound(requests: Sequence[Any], finished_above: int) -> bool:
     return True
 
 
+def load_failed(result: Any) -> bool:
+    """Whether blocks of the KV cache that a request was computed from had not arrived: its output is discarded."""
+    received = getattr(result, "kv_connector_output", None)
+    return received is not None and bool(received.invalid_block_ids or getattr(received, "failed_recving", None))
+
+
 def full_graphs(config: Any) -> bool:
-    """Whether decode steps replay FULL CUDA graphs: never on CPU, though its configuration may say so at first."""
+    """Whether decode steps replay FULL CUDA graphs.
+
+    Never on CPU nor in eager mode, though a configuration that is not finished may say so.
+    """
     mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
-    return mode is not None and not on_cpu() and bool(mode.has_full_cudagraphs())
+    eager = getattr(getattr(config, "model_config", None), "enforce_eager", False)
+    return mode is not None and not eager and not on_cpu() and bool(mode.has_full_cudagraphs())
+
+
+def uniform_graphs(config: Any) -> bool:
+    """Whether decode steps have graphs of their own, each for one number of tokens per request.
+
+    Not so in mode FULL, whose graphs take any mix.
+    """
+    mode = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return mode is not None and bool(mode.separate_routine())
+
+
+def v2_keeps_full_graphs() -> bool:
+    """Whether model runner V2 keeps its FULL graphs under a schedule (0.25 on)."""
+    return version_tuple(vllm_version()) >= (0, 25)
+
+
+def drafters_graphs_bear_schedule() -> bool:
+    """Whether a schedule leaves the graphs of a drafter's later passes alone, one token wide as they are (0.32 on).
+
+    Before, their widths were K less the maximum plus one: none or negative, which ends in a division by zero.
+    """
+    return version_tuple(vllm_version()) >= (0, 32)
+
+
+def set_capture_sizes(config: Any) -> None:
+    """Let vLLM's own method, without whatever is patched around it, set the capture sizes of a ``VllmConfig``."""
+    _, vllm_config = config_classes()
+    inspect.unwrap(getattr(vllm_config, SIZES_HOOK))(config)
 
 
 def capture_sizes(config: Any) -> tuple[int, ...]:

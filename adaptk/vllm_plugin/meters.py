@@ -61,7 +61,7 @@ class Steered:
         self._turn = 0
         self._take_drafts = scheduler.update_draft_token_ids
         scheduler.update_draft_token_ids = self._shape_drafts
-        steering.controller = self
+        steering.controller, steering.at_once = self, True
         steering.collector.numbered = True  # which request is which: errors of acceptance count requests
 
     def choose(self, batch_size: int, context_tokens: int | None = None) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from adaptk.settings import Settings
+from adaptk.vllm_plugin.boundary import close, stand_down
 from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.plugin import switched_off
 from adaptk.vllm_plugin.start import StartError, start
 from adaptk.vllm_plugin.steering import Policy, Steering
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def schedule(self, *args: Any, **kwargs: Any) -> Any: ...
         def _update_after_schedule(self, scheduler_output: Any) -> None: ...
+        def get_grammar_bitmask(self, scheduler_output: Any) -> Any: ...
         def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any: ...
         def shutdown(self) -> None: ...
 
@@ -34,6 +36,7 @@ class AdaptiveMixin(_Scheduler):
     """Put before a scheduler class, lets ``self.adaptk`` choose the drafts of every step.
 
     Every method of the base is called exactly once, whatever happens to adaptk, and its exceptions pass untouched.
+    Each call of ours is guarded here, and nowhere below: the first one that fails leaves the engine to vLLM for good.
     """
 
     _adaptk_settings: ClassVar[Settings]
@@ -43,43 +46,80 @@ class AdaptiveMixin(_Scheduler):
     def adaptk(self) -> Steering:
         """The steering of this scheduler, built when first needed: some objects are made without ``__init__``."""
         try:
+            return self._started_late()
+        except Exception as error:
+            return stand_down(self, error, "starting")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        try:
+            self.__dict__["adaptk"] = start(self, self._adaptk_settings, self._adaptk_controller)
+        except StartError:  # what strict settings ask for
+            raise
+        except Exception as error:
+            stand_down(self, error, "starting")
+
+    def _started_late(self) -> Steering:
+        try:
             return start(self, self._adaptk_settings, self._adaptk_controller)
         except StartError as error:  # too late to raise: the engine is in its loop
             logger.error("adaptk is inactive: %s", error)
             return Steering(None, reason=str(error))
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self._adaptk_settings.strict:
-            self.__dict__["adaptk"] = start(self, self._adaptk_settings, self._adaptk_controller)
-        else:
-            _ = self.adaptk
-
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Note when the step began, then schedule it."""
-        self.adaptk.entered = time.perf_counter()
+        try:
+            steering = self.adaptk
+            if steering.active:
+                steering.enter()
+        except Exception as error:
+            stand_down(self, error, "beginning a step")
         return super().schedule(*args, **kwargs)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         # Before the base: an asynchronous scheduler hands out its placeholders there.
-        if scheduler_output.total_num_scheduled_tokens and self.adaptk.active:
-            self.adaptk.decide(self, scheduler_output)
+        vllms_k = getattr(scheduler_output, "num_spec_tokens_to_schedule", None)
+        try:
+            steering = self.adaptk
+            if steering.active and scheduler_output.total_num_scheduled_tokens:
+                steering.decide(self, scheduler_output)
+        except Exception as error:
+            if vllms_k is not None:
+                scheduler_output.num_spec_tokens_to_schedule = vllms_k
+            stand_down(self, error, "choosing K")
         super()._update_after_schedule(scheduler_output)
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """Learn from the step before: vLLM asks for its grammars once a step's model runs, before it waits for it."""
+        result = super().get_grammar_bitmask(scheduler_output)
+        try:
+            steering = self.adaptk
+            if steering.active:
+                steering.meanwhile()
+        except Exception as error:
+            stand_down(self, error, "learning from the step")
+        return result
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Count the step, let the base take it in, then learn from it."""
-        steering = self.adaptk
-        step = steering.before_update(self, scheduler_output, model_runner_output) if steering.active else None
+        step = None
+        try:
+            steering = self.adaptk
+            if steering.active:
+                step = steering.before_update(self, scheduler_output, model_runner_output)
+        except Exception as error:
+            stand_down(self, error, "reading the step's output")
         result = super().update_from_output(scheduler_output, model_runner_output)
         if step is not None:
-            steering.after_update(step, model_runner_output)
+            try:
+                steering.after_update(self, step, model_runner_output)
+            except Exception as error:
+                stand_down(self, error, "learning from the step")
         return result
 
     def shutdown(self) -> None:
-        """Shut down the base and close the trace."""
-        steering = self.__dict__.get("adaptk")
-        if steering is not None:
-            steering.close()
+        """Learn what is left and close the trace, then shut down the base."""
+        close(self)
         super().shutdown()
 
 
@@ -95,7 +135,8 @@ def adaptive(scheduler_cls: type, controller: Policy | None = None, settings: Se
         chose last, so that two engines at once need one each. ``None``: each instance builds its own Controller from
         the settings and, without a table, from the engine's configuration.
     settings
-        ``None``: from ``ADAPTK_*``. To call this is to ask for adaptk, so mode ``off`` counts as ``on`` here.
+        ``None``: from ``ADAPTK_*``. To call this is to ask for adaptk, so mode ``off`` counts as ``on`` here, unless
+        the environment says ``ADAPTK=off``: then the instances are inert.
 
     Returns
     -------
@@ -118,8 +159,9 @@ def adaptive(scheduler_cls: type, controller: Policy | None = None, settings: Se
         raise TypeError(f"{scheduler_cls.__qualname__} has no {lacking[0]}: give a subclass of vLLM's Scheduler")
     if issubclass(scheduler_cls, AdaptiveMixin) and controller is None:
         return scheduler_cls
+    stays_off = settings is None and switched_off()
     settings = Settings.from_env() if settings is None else settings
-    if settings.mode == "off":
+    if settings.mode == "off" and not stays_off:
         settings = msgspec.structs.replace(settings, mode="on")
     if controller is not None:
         return _subclass(scheduler_cls, controller, settings)

@@ -9,7 +9,11 @@ from typing import Any, NoReturn
 # Options that load a drafter, of any version.
 _OF_DRAFTERS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 # Where the parser of vllm serve is, newest first.
-_PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
+_PARSERS = (
+    "vllm.entrypoints.common.cli_args",
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.openai.cli_args",
+)
 
 
 class ArgumentsError(ValueError):

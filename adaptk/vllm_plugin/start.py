@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptk._version import __version__
 from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
 from adaptk.tablekey import differences, summary
-from adaptk.vllm_plugin import capture, compat, drafters, refusals
+from adaptk.vllm_plugin import capture, capturesizes, compat, drafters, refusals
 from adaptk.vllm_plugin.collect import Collector
+from adaptk.vllm_plugin.control import Control
 from adaptk.vllm_plugin.identity import identity, table_key
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.steering import Policy, Steering
 
 if TYPE_CHECKING:
+    from adaptk.controller import Controller
     from adaptk.table import GoodputTable
 
-_NOT_SERVED = ("state", "control", "metrics_port")
+_NOT_SERVED = ("state", "metrics_port")
 
 
 class StartError(RuntimeError):
@@ -40,53 +43,78 @@ def start(scheduler: Any, settings: Settings, controller: Policy | None = None) 
         wrong. Otherwise that is logged and the steering is inert. Without speculation it is inert in any case.
     """
     try:
-        return _start(scheduler, settings, controller)
+        scheduled = _scheduled_ks(scheduler)
+    finally:
+        capture.neutralise(scheduler)
+    try:
+        return _start(scheduler, settings, controller, scheduled)
     except Exception as error:
         if settings.strict:
             raise StartError(f"adaptk cannot start: {error}") from error
-        return _inert(logging.WARNING if isinstance(error, NotHereError) else logging.ERROR, str(error))
+        if isinstance(error, NotHereError):
+            return _inert(logging.WARNING, str(error), _vllms_k(scheduler))
+        ours = isinstance(error, (StartError, ValueError, OSError)) and bool(str(error))
+        return _inert(logging.ERROR, str(error) if ours else repr(error), _vllms_k(scheduler), None if ours else error)
 
 
-def _start(scheduler: Any, settings: Settings, controller: Policy | None) -> Steering:
+def _start(scheduler: Any, settings: Settings, controller: Policy | None, scheduled: set[int]) -> Steering:
     config = getattr(scheduler, "vllm_config", None)
-    scheduled = _scheduled_ks(scheduler)
-    capture.neutralise(scheduler)
+    if settings.mode == "off":
+        return _inert(logging.INFO, "ADAPTK is off")
     k_max = int(getattr(scheduler, "num_spec_tokens", 0) or 0)
     if k_max <= 0 or (config is not None and getattr(config, "speculative_config", None) is None):
         return _inert(logging.INFO, "no speculative decoding is configured, so there is nothing to choose")
+    unfit = compat.unfit_reason()
+    if unfit is not None:  # where the class was named without the entry point, which looks first
+        raise StartError(unfit)
     reason = refusals.inert_reason(config)
     if reason is not None:
         raise NotHereError(reason)
     _check_base(scheduler, config)
-    _check_graphs(config, settings)
+    price = _price(config)
+    if price is not None and settings.mode == "on":
+        raise StartError(price)
     key, table_named = table_key(config), "of the given controller"
     if controller is None:
         table, table_named = _table(config, settings, k_max)
         trusted = _same_engine(table, table_named, key, settings)
-        arms = _captured(config, _arms(config, settings, table, k_max, scheduled), scheduled)
-        controller = _controller(table, arms, settings, k_max, compat.capture_sizes(config), key, trusted)
+        arms, sizes = _arms(config, settings, table, k_max, scheduled), compat.capture_sizes(config)
+        graphs = capturesizes.coverage(config, scheduled)
+        if graphs is not None:
+            arms, sizes = capturesizes.playable(arms, graphs), graphs.padded
+        controller = _controller(table, arms, settings, k_max, sizes, key, trusted)
+        controller.limit_to_graphs(graphs)
     v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
-    steering = Steering(
-        controller,
-        k_max,
-        acting=settings.mode != "shadow",
-        collector=Collector(drafters.dummy_limit(config, v2)),
-        draft_cost=drafters.draft_cost(v2),
-    )
-    notes = drafters.price_notes(config, v2)
+    collector = Collector(drafters.dummy_limit(config, v2))
+    steering = Steering(controller, k_max, mode=settings.mode, collector=collector, draft_cost=drafters.draft_cost(v2))
     arms = tuple(getattr(controller, "arms", ()))
     steering.writer = _writer(config, settings, arms, table_named, key)
-    if steering.collector is not None:
-        steering.collector.numbered = steering.writer is not None
-    _announce(config, settings, arms, table_named, v2)
-    for note in notes:
-        logger.warning("adaptk: %s", note)
+    collector.numbered = steering.writer is not None
+    try:
+        _announce(config, settings, arms, table_named, v2)
+        for note in drafters.price_notes(config, v2):
+            logger.warning("adaptk: %s", note)
+        if settings.control is not None:
+            path = Path(_ranked(settings.control, config))
+            logger.info("adaptk takes its mode from %s, where that is; `adaptk mode` writes it", path)
+            steering.control = Control(path, steering, price)
+    except Exception:
+        steering.close()
+        raise
     return steering
 
 
-def _inert(level: int, reason: str) -> Steering:
-    logger.log(level, "adaptk %s is inactive: %s", __version__, reason)
-    return Steering(None, reason=reason)
+def _inert(level: int, reason: str, k: str = "", unforeseen: Exception | None = None) -> Steering:
+    steering = Steering(None, reason=reason)
+    logger.log(level, "adaptk %s is inactive: %s%s", __version__, reason, k and f". {k}", exc_info=unforeseen)
+    return steering
+
+
+def _vllms_k(scheduler: Any) -> str:
+    """What decides the drafts of a scheduler that adaptk leaves alone: not the schedule that it set for capture."""
+    if capture.operators_schedule(getattr(scheduler, "vllm_config", None)) is not None:
+        return "The number of drafts is that of your num_speculative_tokens_per_batch_size"
+    return f"The number of drafts is num_speculative_tokens, {getattr(scheduler, 'num_spec_tokens', None)}, throughout"
 
 
 def _scheduled_ks(scheduler: Any) -> set[int]:
@@ -104,15 +132,16 @@ def _check_base(scheduler: Any, config: Any) -> None:
         )
 
 
-def _check_graphs(config: Any, settings: Settings) -> None:
+def _price(config: Any) -> str | None:
+    """Why another K than vLLM's would cost more than it brings here, or ``None``."""
     speculative = getattr(config, "speculative_config", None)
     schedule = getattr(speculative, "num_speculative_tokens_per_batch_size", None)
-    if settings.mode == "shadow" or schedule or config is None or not compat.full_graphs(config):
-        return
-    raise StartError(
-        refusals.graph_reason(config)
-        or "FULL CUDA graphs were captured for num_speculative_tokens only, because vLLM dropped the schedule (it does "
-        "so for data parallelism); run one engine per rank without data_parallel_size"
+    if schedule or config is None or not compat.full_graphs(config):
+        return None
+    return refusals.graph_reason(config) or (
+        "FULL CUDA graphs were captured for num_speculative_tokens only, because vLLM dropped the schedule, or adaptk "
+        "was not yet in the process that configured the engine; name it in the environment or on the command line, or "
+        "set num_speculative_tokens_per_batch_size yourself"
     )
 
 
@@ -129,27 +158,11 @@ def _arms(
     return tuple(sorted(scheduled.union(arms)))
 
 
-def _captured(config: Any, arms: tuple[int, ...], scheduled: set[int]) -> tuple[int, ...]:
-    """The arms for which vLLM has full graphs, where it has any."""
-    if not scheduled or config is None or not compat.full_graphs(config):
-        return arms
-    kept = tuple(k for k in arms if k in scheduled) or tuple(sorted(scheduled))
-    if kept != arms:
-        logger.warning(
-            "adaptk plays only %s of its arms %s: vLLM has FULL CUDA graphs for no others. Name them in "
-            "num_speculative_tokens_per_batch_size, or, without one of your own, let max_num_seqs be at least %d",
-            kept,
-            arms,
-            len(arms),
-        )
-    return kept
-
-
 def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | None, str]:
     from adaptk.table import GoodputTable
 
     if settings.table is not None:
-        path = settings.table.replace("{rank}", str(_rank(config)))
+        path = _ranked(settings.table, config)
         table = GoodputTable.load(path)
         return table, f"{path} ({_described(table)})"
     schedule = capture.operators_schedule(config)
@@ -188,7 +201,7 @@ def _controller(
     sizes: Sequence[int],
     key: dict[str, Any],
     trusted: bool,
-) -> Policy:
+) -> Controller:
     from adaptk.controller import Controller
 
     return Controller(
@@ -217,17 +230,19 @@ def _writer(config: Any, settings: Settings, arms: Sequence[int], table: str, ke
         "key": key,
         "schedule": capture.operators_schedule(config),
     }
-    return TraceWriter(settings.trace.replace("{rank}", str(_rank(config))), header)
+    return TraceWriter(_ranked(settings.trace, config), header)
 
 
-def _rank(config: Any) -> int:
+def _ranked(path: str, config: Any) -> str:
+    """A path of the settings with the data-parallel rank filled in; also where the rank is an engine of its own."""
     parallel = getattr(config, "parallel_config", None)
-    return int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
+    rank = int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
+    return path.replace("{rank}", str(rank))
 
 
 def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, v2: bool) -> None:
     schedule = getattr(getattr(config, "speculative_config", None), "num_speculative_tokens_per_batch_size", None)
-    owner = "set by adaptk for capture only" if isinstance(schedule, capture.CaptureSchedule) else "the operator's"
+    owner = "set by adaptk for capture only" if capture.own_schedule(config) else "the operator's"
     logger.info(
         "adaptk %s on vLLM %s: mode %s, arms %s, table %s, schedule %s, model runner %s",
         __version__,

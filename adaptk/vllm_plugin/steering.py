@@ -1,17 +1,18 @@
-"""One scheduler's steering: asks the controller for K, tells it what came of it, and stands down on any fault."""
+"""One scheduler's steering: asks the controller for K and tells it what came of it."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import time
-from collections import deque
-from contextlib import suppress
 from operator import index
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from adaptk.vllm_plugin import collect
+from adaptk.settings import Mode
+from adaptk.vllm_plugin import collect, drafters
+from adaptk.vllm_plugin.inflight import InFlight, Unsteered
 from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.pipeline import Pipeline, stages
 
 if TYPE_CHECKING:
     from adaptk.decision import Decision
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 # Longer than this between an update and the next schedule, with nothing in flight, is idle time and not a step's.
 IDLE_S = 0.005
-# More steps in flight than any engine has: their outputs are not coming.
-_MAX_PENDING = 64
+# Longer than this between two sights of the engine, with steps in flight, and something held its loop up.
+HELD_UP_S = 0.1
+# Calls that replace weights are parts of one update where at most one step lies between two of them, or fewer than
+# this since the controller heard of one.
+SAME_UPDATE = 8
 
 
 class Policy(Protocol):
@@ -36,7 +40,7 @@ class Policy(Protocol):
 
 
 class Steering:
-    """What an adaptive scheduler holds as ``.adaptk``.
+    """What an adaptive scheduler holds as ``.adaptk``; its caller sees to what its methods raise.
 
     Parameters
     ----------
@@ -44,42 +48,59 @@ class Steering:
         Chooses and learns; may be exchanged between steps. A step is observed by the controller that chose for it.
     k_max
         The engine's ``num_speculative_tokens``; choices are clamped to it.
-    acting
-        ``False`` in shadow mode: the controller decides, vLLM's own K is used.
-    collector, draft_cost, writer
-        How steps are read, whose drafts they pay for (see ``drafters.draft_cost``) and where records go.
+    mode
+        ``on``; ``shadow``: the controller decides, vLLM's own K is used; ``off``: the controller is not asked.
+    collector, draft_cost
+        How steps are read, and whose drafts they pay for (see ``drafters.draft_cost``).
     reason
         Why there is no steering, where there is none.
     """
+
+    # Defaults stand on the class, so that a steering whose making failed is an inactive one.
+    active = False
+    faults = 0
+    clamped = 0
+    unmatched = 0
+    reason: str | None = None
+    writer: Any = None  # where records go, if anywhere
+    control: Any = None  # what changes the mode at run time, where anything does
+    entered: float | None = None  # when the schedule() now running began
+    at_once = False  # whether every step is learnt from before its update returns, for who reads along
+    _unlearnt: tuple[Policy, StepRecord] | None = None  # of the last finished step
+    _overlapping = False  # whether the engine came by while the model of a step ran, since the last update
+    _controller: Policy | None = None
+    _collector: collect.Collector | None = None
+    _mode: Mode = "on"
 
     def __init__(
         self,
         controller: Policy | None,
         k_max: int = 0,
         *,
-        acting: bool = True,
+        mode: Mode = "on",
         collector: collect.Collector | None = None,
-        draft_cost: str = "now",
-        writer: Any = None,
+        draft_cost: drafters.DraftCost = "now",
         reason: str | None = None,
     ) -> None:
         self.k_max = k_max
-        self.acting = acting
         self.reason = reason
-        self.faults = 0
-        self.clamped = 0
-        self.unmatched = 0
-        self.writer = writer
-        self.active = controller is not None
-        self.entered: float | None = None  # when the schedule() now running began
+        self._mode = mode
         self._collector = collector
         self._draft_cost = draft_cost
-        self._pending: deque[collect.Step] = deque()
+        self._flight = InFlight()
         self._updated: float | None = None  # entry into the last update
         self._left = -math.inf  # return from the last update
+        self._in_sight = math.inf  # when the engine's loop was last seen to run
+        self._steps = 0
+        # Steps before the last call that replaced weights, and before the last one of which the controller heard.
+        self._replaced = self._told = -SAME_UPDATE
         self._last_k: int | None = None
-        self._controller: Policy | None = None
+        self._chooser: Policy | None = None  # of the last step
+        self._gap = False  # whether the last step was left to vLLM
+        self._stages: int | None = None  # of the pipeline, once a step was scheduled
+        self._pipeline: Pipeline | None = None  # where there are several
         self.controller = controller
+        self.active = controller is not None
 
     @property
     def controller(self) -> Policy | None:
@@ -88,129 +109,200 @@ class Steering:
 
     @controller.setter
     def controller(self, controller: Policy | None) -> None:
-        self._controller = controller
-        self._takes_decodes = controller is not None and _takes(controller.choose, "decodes")
+        takes_decodes = controller is not None and _takes(controller.choose, "decodes")
+        in_flight = [step.controller for step in self._flight.steered()]
+        if self._unlearnt is not None:
+            in_flight.append(self._unlearnt[0])
+        begin = getattr(controller, "note_engine_restarted", None)
+        if begin is not None and not any(other is controller for other in in_flight):
+            begin()  # what it may have decided elsewhere, as before a snapshot, is of no step that comes back here
+        self._controller, self._takes_decodes = controller, takes_decodes
+
+    @property
+    def mode(self) -> Mode:
+        """``on``, ``shadow`` or ``off``; any thread may set it, for the steps scheduled from then on.
+
+        ``off`` where adaptk is inert or has stood down, for good.
+
+        Raises
+        ------
+        ValueError
+            If it is set to anything else.
+        """
+        return self._mode if self.active else "off"
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode is {mode!r}: use on, shadow or off")
+        self._mode = mode
 
     @property
     def collector(self) -> collect.Collector | None:
         """The reader of vLLM's outputs, with its counters."""
         return self._collector
 
+    def enter(self) -> None:
+        """A step begins to be scheduled, which may turn out to be empty."""
+        now = self.entered = time.perf_counter()
+        if now - self._in_sight > HELD_UP_S:
+            self.held_up()
+        self._in_sight = now
+
     def decide(self, scheduler: Any, output: Any) -> None:
-        """Choose K for the step in ``output``; leaves vLLM's own K there in shadow mode and after a fault."""
-        try:
-            entered = self.entered
-            self.entered = None
-            if entered is None:
-                entered = time.perf_counter()
-            controller, collector = self._controller, self._collector
-            if controller is None or collector is None:
-                return
-            step = collector.schedule(output, scheduler.requests, entered)
-            if step.decodes is None or not self._takes_decodes:
-                k = controller.choose(step.batch, step.context)
-            else:
-                k = controller.choose(step.batch, step.context, decodes=step.decodes)  # type: ignore[call-arg]
-            k = int(index(k))  # a bool is an index as it stands
-            if not 0 <= k <= self.k_max:
-                self.clamped += 1
-                k = min(max(k, 0), self.k_max)
-            step.k = k if self.acting else output.num_spec_tokens_to_schedule
-            if self._draft_cost != "now":
-                step.draft_k = self._last_k
-            step.controller = controller
-            pending = self._pending
-            step.busy = bool(pending) or entered - self._left <= IDLE_S
-            pending.append(step)
-            if len(pending) > _MAX_PENDING:
-                self._give_up(pending.popleft())
-            self._last_k = step.k
-            output.num_spec_tokens_to_schedule = step.k
-        except Exception as error:
-            self.fault(error, "choosing K")
+        """Choose K for the step in ``output``; leaves vLLM's own K there unless the mode is ``on``."""
+        if self.entered is None:  # a scheduler with another way to schedule
+            self.enter()
+        entered, self.entered = self._in_sight, None
+        self._steps += 1
+        mode = self._mode  # read once: another thread may set it
+        controller, collector = self._controller, self._collector
+        if mode == "off" or controller is None or collector is None:
+            self._gap = True
+            self._last_k = output.num_spec_tokens_to_schedule
+            self._expect(Unsteered(output))
+            return
+        if self._gap or self._stages is None:
+            self._begin(scheduler, collector)
+        step = collector.schedule(output, scheduler.requests, entered)
+        if step.decodes is None or not self._takes_decodes:
+            k = controller.choose(step.batch, step.context)
+        else:
+            k = controller.choose(step.batch, step.context, decodes=step.decodes)  # type: ignore[call-arg]
+        k = int(index(k))  # a bool is an index as it stands
+        if not 0 <= k <= self.k_max:
+            self.clamped += 1
+            k = min(max(k, 0), self.k_max)
+        step.k = k if mode == "on" else output.num_spec_tokens_to_schedule
+        step.controller = controller
+        if controller is not self._chooser:  # its record before is not of the step before
+            self._chooser, step.asked = controller, self._last_k
+        step.busy = bool(self._flight) or entered - self._left <= IDLE_S
+        if self._draft_cost != "now":
+            step.draft_k = self._last_k if step.busy else 0  # where the engine idled, they were made meanwhile
+        if self._gap:
+            self._gap, step.timed = False, False
+        if self._pipeline is not None:
+            self._pipeline.place(step)
+        self._expect(step)
+        # From 0.33 on V2 drafts nothing in a step whose requests can use no drafts.
+        self._last_k = 0 if getattr(output, "skip_drafts", False) else step.k
+        output.num_spec_tokens_to_schedule = step.k
 
     def before_update(self, scheduler: Any, output: Any, result: Any) -> collect.Step | None:
         """Count what the step achieved, before the scheduler changes its requests; ``None``: no step of ours."""
-        now = time.perf_counter()
-        try:
-            step = self._take(output)
-            if step is None or self._collector is None:
-                self._left = -math.inf  # an engine that spins on empty steps idles
-                return None
-            previous, self._updated = self._updated, now
-            step.finished = now
-            if step.timed:
-                step.elapsed = now - (previous if step.busy and previous is not None else step.entered)
-            self._collector.count(step, scheduler.requests, result)
-            return step
-        except Exception as error:
-            self.fault(error, "reading the step's output")
+        now = self._in_sight = time.perf_counter()
+        step, lost = self._flight.take(output)
+        for other in lost:
+            self._give_up(other)
+        if step is None and output.total_num_scheduled_tokens:
+            self._miss("the output of a step came that it never saw scheduled")
+            self._updated = None  # a step of unknown length ended here
+        if step is None or isinstance(step, Unsteered) or self._collector is None:
+            self._left = -math.inf  # an engine that spins on empty steps idles
             return None
-
-    def after_update(self, step: collect.Step, result: Any) -> None:
-        """Hand the finished step to its controller and to the trace."""
-        try:
-            assert self._collector is not None
-            record = self._collector.record(step, result)
-            decision = step.controller.observe(record)
-            if self.writer is not None:
-                self.writer.write(record, decision)
-        except Exception as error:
-            self.fault(error, "learning from the step")
-        self._left = time.perf_counter()
-
-    def _take(self, output: Any) -> collect.Step | None:
-        pending = self._pending
-        if pending and pending[0].output is output:
-            return pending.popleft()
-        place = next((i for i, step in enumerate(pending) if step.output is output), None)
-        if place is None:
-            if output.total_num_scheduled_tokens:
-                self._miss("the output of a step came that it never saw scheduled")
-                self._updated = None  # a step of unknown length ended here
-            return None
-        for _ in range(place):  # updates come in order, so these are lost
-            self._give_up(pending.popleft())
-        step = pending.popleft()
-        step.timed = False  # the interval holds the lost steps too
+        if lost:
+            step.timed = False  # the interval holds the lost steps too
+        previous, self._updated = self._updated, now
+        step.finished = now
+        if step.timed:
+            step.elapsed = now - (previous if step.busy and previous is not None else step.entered)
+        self._collector.count(step, scheduler.requests, result)
         return step
 
-    def _give_up(self, step: collect.Step) -> None:
+    def after_update(self, scheduler: Any, step: collect.Step, result: Any) -> None:
+        """Hand the finished step to its controller and to the trace, or keep it until the next one's model runs."""
+        assert self._collector is not None
+        self.learn()
+        self._unlearnt = step.controller, self._collector.record(step, result)
+        # An engine without requests runs no further step in which there would be time.
+        if self.at_once or not self._overlapping or not scheduler.requests:
+            self.learn()
+        self._overlapping = False
+        self._left = self._in_sight = time.perf_counter()
+
+    def meanwhile(self) -> None:
+        """A step's model runs and the engine is about to wait for it: learning costs nobody time now."""
+        self._overlapping = True
+        self.learn()
+
+    def learn(self) -> None:
+        """Let the last finished step be learnt from, if that was put off."""
+        if self._unlearnt is None:
+            return
+        (controller, record), self._unlearnt = self._unlearnt, None
+        decision = controller.observe(record)
+        if self.writer is not None:
+            self.writer.write(record, decision)
+
+    def held_up(self, weights_changed: bool = False) -> None:
+        """Something else ran between two steps: the time of those in flight is nobody's, and none lasts until now.
+
+        ``weights_changed``: it replaced weights of the target or the drafter.
+        """
+        self._left = -math.inf
+        for step in self._flight.steered():
+            step.timed = False
+        if weights_changed:
+            self.note_weights_changed()
+
+    def note_weights_changed(self) -> None:
+        """Weights of the target or the drafter were replaced; the controller hears of each update once.
+
+        For trainers that write weights without vLLM's knowing; its own ways are watched (see ``weights``). Calls with
+        no step between them, or hardly any, are parts of one update.
+        """
+        self.learn()  # of the former weights
+        between, self._replaced = self._steps - self._replaced, self._steps
+        tell = getattr(self._controller, "note_weights_changed", None)
+        if self.active and tell is not None and between > 1 and self._steps - self._told >= SAME_UPDATE:
+            self._told = self._steps
+            tell()
+
+    def close(self) -> None:
+        """Learn what is left, flush and close the trace and end the control, where there are any; all are tried."""
+        control, self.control = self.control, None
+        try:
+            if control is not None:
+                control.stop()
+        finally:
+            try:
+                if self.active:
+                    self.learn()
+            finally:
+                writer, self.writer = self.writer, None
+                if writer is not None:
+                    writer.close()
+
+    def _begin(self, scheduler: Any, collector: collect.Collector) -> None:
+        """Before the first step, and the first after steps that were left to vLLM."""
+        if self._gap:
+            collector.resume(scheduler.requests)
+        v2 = getattr(scheduler, "use_v2_model_runner", None)
+        if v2 is not None and drafters.draft_cost(bool(v2)) != self._draft_cost:  # set after the scheduler was made
+            self._draft_cost = drafters.draft_cost(bool(v2))
+            collector.dummy_limit = drafters.dummy_limit(scheduler.vllm_config, bool(v2))
+        self._stages = stages(scheduler)
+        self._pipeline = Pipeline(self._stages) if self._stages > 1 else None
+
+    def _expect(self, step: collect.Step | Unsteered) -> None:
+        lost = self._flight.add(step)
+        if lost is not None:
+            self._give_up(lost)
+
+    def _give_up(self, step: collect.Step | Unsteered) -> None:
         """Close the decision of a step whose output never came, so that later records meet their own decisions."""
         self._miss("the output of a scheduled step never came")
-        step.controller.observe(collect.lost(step))
+        if isinstance(step, collect.Step):
+            self.learn()  # of the step before, if that was put off
+            self._unlearnt = step.controller, collect.lost(step)
+            self.learn()
 
     def _miss(self, what: str) -> None:
         """Count a step that cannot be learnt from; the first is told, as an engine may go on unsteered without it."""
         self.unmatched += 1
         if self.unmatched == 1:
             logger.warning("adaptk: %s; a scheduler that does not call vLLM's own methods cannot be steered", what)
-
-    def fault(self, error: Exception, doing: str) -> None:
-        """Stand down for good: every further step gets the K that vLLM would have used."""
-        self.faults += 1
-        self.reason = f"a fault while {doing}"
-        self.active = False
-        self._pending.clear()
-        with suppress(Exception):  # an error that cannot be shown, or a log handler that fails
-            self.reason = f"a fault while {doing}: {error!r}"
-            logger.error(
-                "adaptk stands down after a fault while %s: the number of drafts is vLLM's from now on. "
-                "Please report it.",
-                doing,
-                exc_info=error,
-            )
-        self.close()
-
-    def close(self) -> None:
-        """Flush and close the trace, if there is one."""
-        writer, self.writer = self.writer, None
-        if writer is not None:
-            try:
-                writer.close()
-            except Exception:
-                with suppress(Exception):
-                    logger.exception("adaptk could not close its trace")
 
 
 def _takes(function: Any, name: str) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from adaptk import Controller, GoodputTable, StepRecord
+from tests.benchmarks.stopwatch import Stopwatch
 from tests.engine.models import byte_llama
 
 pytestmark = pytest.mark.benchmark
@@ -43,30 +44,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def controller() -> Controller:
     return Controller(None, arms=(0, 1, 3, 7), k_max=7, seed=0)
-
-
-class Stopwatch:
-    """Adds up the time spent in some methods of an object, nanoseconds."""
-
-    def __init__(self, owner: Any, *names: str) -> None:
-        self.total = 0
-        for name in names:
-            setattr(owner, name, self._timed(getattr(owner, name)))
-
-    def _timed(self, method: Any) -> Any:
-        clock = time.perf_counter_ns
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start = clock()
-            result = method(*args, **kwargs)
-            self.total += clock() - start
-            return result
-
-        return timed
-
-    def take(self) -> int:
-        total, self.total = self.total, 0
-        return total
 
 
 def driven(model: Path, batch: int) -> Any:

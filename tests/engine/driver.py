@@ -22,17 +22,32 @@ def build_config(
     schedule: list[list[int]] | None = None,
     asynchronous: bool = False,
     drafter: bool = True,
+    prefix_caching: bool = False,
+    transfer: dict[str, Any] | None = None,
 ) -> Any:
-    """A ``VllmConfig`` with an n-gram drafter."""
-    from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
+    """A ``VllmConfig`` with an n-gram drafter; ``transfer`` are the fields of its ``KVTransferConfig``.
+
+    A ``schedule`` under asynchronous scheduling comes with the model as its own drafter: vLLM 0.33 lets the n-gram
+    drafter of the GPU have none.
+    """
+    from vllm.config import (
+        CacheConfig,
+        KVTransferConfig,
+        ModelConfig,
+        ParallelConfig,
+        SchedulerConfig,
+        SpeculativeConfig,
+        VllmConfig,
+    )
 
     model_config = ModelConfig(model=str(model), dtype="float32", max_model_len=max_model_len, seed=0)
     parallel = ParallelConfig()
     speculative = None
     if drafter:
+        method = ("draft_model" if schedule else "ngram_gpu") if asynchronous else "ngram"
         speculative = SpeculativeConfig(
-            model="ngram",
-            method="ngram_gpu" if asynchronous else "ngram",
+            model=str(model) if method == "draft_model" else "ngram",
+            method=method,
             num_speculative_tokens=k_max,
             prompt_lookup_max=3,
             prompt_lookup_min=1,
@@ -42,7 +57,7 @@ def build_config(
         )
     return VllmConfig(
         model_config=model_config,
-        cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=False),
+        cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=prefix_caching),
         scheduler_config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -52,6 +67,7 @@ def build_config(
         ),
         parallel_config=parallel,
         speculative_config=speculative,
+        kv_transfer_config=None if transfer is None else KVTransferConfig(**transfer),
     )
 
 
@@ -83,17 +99,57 @@ def build_scheduler(cls: type, config: Any, num_blocks: int = 400, v2: bool | No
     return scheduler
 
 
-def make_request(rid: str, prompt: int, max_tokens: int, stop_token: int | None = None) -> Any:
-    """A request of ``prompt`` tokens that ends after ``max_tokens`` tokens or at ``stop_token``."""
-    from vllm import SamplingParams
-    from vllm.v1.request import Request
+class Grammar:
+    """A made-up grammar: it refuses drafts of the tokens in ``REFUSED`` and takes whatever was sampled."""
 
-    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    REFUSED = frozenset(range(90, 100))
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        good = 0
+        while good < len(tokens) and tokens[good] not in self.REFUSED:
+            good += 1
+        return tokens[:good]
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        return True
+
+    def is_terminated(self) -> bool:
+        return False
+
+
+def make_request(
+    rid: str,
+    prompt: int | Sequence[int],
+    max_tokens: int,
+    stop_token: int | None = None,
+    *,
+    grammar: bool = False,
+    hashed: bool = False,
+) -> Any:
+    """A request that ends after ``max_tokens`` tokens or at ``stop_token``.
+
+    ``prompt`` is its tokens, or how many; with ``hashed`` it can share blocks with others of the same beginning.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+    from vllm.v1.request import Request
+    from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+    StructuredOutputGrammar.register(Grammar)  # vLLM to 0.28 asserts it
+    tokens = [7] * prompt if isinstance(prompt, int) else list(prompt)
+    structured = StructuredOutputsParams(regex=".*") if grammar else None
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True, structured_outputs=structured)
     if stop_token is not None:
         params.stop_token_ids = [stop_token]
         params.all_stop_token_ids.add(stop_token)
     params.update_from_generation_config({}, -1)
-    return Request(rid, [7] * prompt, params, None, block_hasher=None)
+    hasher = get_request_block_hasher(BLOCK, sha256) if hashed else None
+    request = Request(rid, tokens, params, None, block_hasher=hasher)
+    if grammar:
+        request.structured_output_request.grammar = Grammar()
+    return request
 
 
 @dataclass
@@ -130,6 +186,21 @@ class Step:
     result: Any
 
 
+def runner_output(ids: list[str], sampled: list[list[int]], received: Any = None) -> Any:
+    """The ``ModelRunnerOutput`` of a step; ``received`` is what the workers say of transfers of the KV cache in it."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    return ModelRunnerOutput(
+        req_ids=ids,
+        req_id_to_index={rid: i for i, rid in enumerate(ids)},
+        sampled_token_ids=sampled,
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
+        kv_connector_output=received,
+    )
+
+
 class Worker:
     """Makes up the model's output for scheduled steps; drafts and accepts at random."""
 
@@ -146,8 +217,6 @@ class Worker:
 
     def execute(self, output: Any) -> Step:
         """The result of ``output``: prompts give nothing until they are complete, decodes 1 + accepted tokens."""
-        from vllm.v1.outputs import ModelRunnerOutput
-
         ids = list(output.num_scheduled_tokens)
         self.random.shuffle(ids)
         drafted, accepted, sampled = {}, {}, []
@@ -163,15 +232,12 @@ class Worker:
             if width:
                 drafted[rid], accepted[rid] = width, n
             sampled.append([self.random.randrange(100, 500) for _ in range(n + 1)])
-        result = ModelRunnerOutput(
-            req_ids=ids,
-            req_id_to_index={rid: i for i, rid in enumerate(ids)},
-            sampled_token_ids=sampled,
-            logprobs=None,
-            prompt_logprobs_dict={},
-            pooler_output=[],
-        )
-        return Step(output, drafted, accepted, result)
+        return Step(output, drafted, accepted, runner_output(ids, sampled))
+
+    @property
+    def delivered(self) -> int:
+        """Tokens that reached the users."""
+        return sum(len(o.new_token_ids) for step in self.engine_outputs for e in step.values() for o in e.outputs)
 
     def schedule(self) -> Any:
         """Schedule one step and put it in flight."""

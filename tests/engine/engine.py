@@ -12,34 +12,33 @@ from typing import Any
 import pytest
 
 from adaptk.vllm_plugin import patches
+from tests.engine import versions
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 7}
 
 
 @contextmanager
-def running(model: Path, speculative: dict[str, Any], **settings: str) -> Iterator[Any]:
-    """An ``LLM`` over ``model``, adaptive if ``settings`` says so; one at a time."""
+def running(
+    model: Path, speculative: dict[str, Any], engine: dict[str, Any] | None = None, **settings: str
+) -> Iterator[Any]:
+    """An ``LLM`` over ``model`` with the options ``engine``, adaptive if ``settings`` says so; one at a time."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
-    from vllm.triton_utils import dispatcher
 
+    versions.need_engine()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name, value)
         # vLLM's own loader runs once a process, and it may have run for another test.
         patches.apply()
-        patch.setattr(dispatcher, "_rebind_kernels", blind_to_llvmlite(dispatcher._rebind_kernels))
+        if versions.at_least(31):
+            from vllm.triton_utils import dispatcher
+
+            patch.setattr(dispatcher, "_rebind_kernels", blind_to_llvmlite(dispatcher._rebind_kernels))
+        options = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16, "enforce_eager": True, "seed": 0}
+        options |= {"speculative_config": speculative, "disable_log_stats": True, **(engine or {})}
         try:
-            llm = LLM(
-                model=str(model),
-                dtype="float32",
-                max_model_len=256,
-                max_num_seqs=16,
-                enforce_eager=True,
-                seed=0,
-                speculative_config=speculative,
-                disable_log_stats=True,
-            )
+            llm = LLM(model=str(model), **options)
         finally:
             patches.remove()
         yield llm
@@ -51,7 +50,7 @@ def running(model: Path, speculative: dict[str, Any], **settings: str) -> Iterat
 
 
 def blind_to_llvmlite(rebind: Callable[[Any], None]) -> Callable[[Any], None]:
-    """vLLM 0.32 looks at every object of every loaded module as an engine starts, and trips over llvmlite's.
+    """vLLM from 0.31 on looks at every object of every loaded module as an engine starts, and trips over llvmlite's.
 
     Those are loaded by the first engine with an n-gram drafter, so that no second one could start in the process.
     """

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds
 
 from adaptk.vllm_plugin import adaptive, compat
 from tests.engine.conftest import Lines
-from tests.engine.driver import Policy, Worker, build_config, build_scheduler, cycling, make_request
+from tests.engine.driver import Policy, Worker, build_config, build_scheduler, cycling, make_request, runner_output
+from tests.engine.versions import since
 
 
 def driven(
@@ -92,6 +93,7 @@ class TestDrafts:
         assert worker.scheduler.adaptk.collector.clamped == 1
         assert worker.scheduler.adaptk.faults == 0
 
+    @since(25, "padding of new requests")
     def test_dummies_that_pad_a_new_request_are_no_drafts(self, model: Path) -> None:
         """Without a schedule vLLM fills up a new one-token request with placeholders."""
         policy, worker = driven(model, 3)
@@ -147,6 +149,45 @@ class TestDrafts:
         worker.scheduler.update_draft_token_ids(DraftTokenIds(["r0"], [[0, 0, 0]]))
         steps(worker, 1)
         assert policy.records[1].drafted == [3]
+
+
+class TestAfterAGap:
+    """Steps that were left to vLLM, as in mode off, and then steered again."""
+
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_drafts_of_nobodys_decision_are_not_counted(self, model: Path, asynchronous: bool) -> None:
+        """A request's first drafts after the gap count neither as drafts nor as missing; the next ones do."""
+        policy, worker = driven(model, 3, asynchronous=asynchronous, requests=2)
+        steps(worker, 2)
+        steering = worker.scheduler.adaptk
+        steering.mode = "off"
+        steps(worker, 2)
+        worker.scheduler.add_request(make_request("while off", 5, 100))
+        steps(worker, 1)
+        steering.mode = "on"
+        worker.scheduler.add_request(make_request("since", 5, 100))
+        steps(worker, 2)
+        assert len(policy.records) == 4
+        first, second = policy.records[-2:]
+        assert (first.drafted, first.accepted) == ([0] * 4, [0] * 4)
+        assert (first.verified, first.decodes, first.elapsed_ms) == (21, 0, None)
+        assert sum(first.emitted) == 3 * 8 + 1
+        assert (second.drafted, second.verified, second.decodes) == ([3] * 4, None, None)
+        assert second.elapsed_ms is not None
+
+    def test_a_request_that_sat_out_is_still_foreign(self, model: Path) -> None:
+        """A request which the first steered step leaves out has unknown drafts when its turn comes."""
+        policy, worker = driven(model, 3, requests=2)
+        steps(worker, 2)
+        collector = worker.scheduler.adaptk.collector
+        collector.resume(worker.scheduler.requests)
+        waiting = worker.scheduler.running.pop()
+        steps(worker, 1)
+        worker.scheduler.running.append(waiting)
+        steps(worker, 2)
+        assert [sorted(record.drafted) for record in policy.records[-3:]] == [[0], [0, 3], [3, 3]]
+        assert [record.decodes for record in policy.records[-3:]] == [0, 1, None]
+        assert not collector._foreign
 
 
 class TestCompatibility:
@@ -282,14 +323,6 @@ class TestOrder:
         worker.scheduler.add_request(make_request("a", 100, 10))
         output = worker.schedule()
         step = worker.in_flight.popleft()
-        empty = ModelRunnerOutput(
-            req_ids=step.result.req_ids,
-            req_id_to_index=step.result.req_id_to_index,
-            sampled_token_ids=[],
-            logprobs=None,
-            prompt_logprobs_dict={},
-            pooler_output=[],
-        )
-        worker.scheduler.update_from_output(output, empty)
+        worker.scheduler.update_from_output(output, runner_output(step.result.req_ids, []))
         assert policy.records[0].emitted == [0]
         assert policy.records[0].prefill_tokens == 32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from adaptk.settings import SettingsError
 from adaptk.vllm_plugin import capture, compat, patches
 from tests.engine.conftest import Lines
 from tests.engine.driver import build_config, build_scheduler
+from tests.engine.versions import since
 
 
 @pytest.fixture
@@ -53,6 +53,15 @@ class TestHooks:
         assert compat.missing_hooks(()) == ["what came with 0.24"]
         monkeypatch.setattr(vllm, "__version__", "0.24.0")
         assert compat.missing_hooks(()) == []
+
+    def test_what_the_operator_reads_of_an_unfit_vllm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Which version, what it lacks and what to do; nothing where all is there."""
+        assert compat.unfit_reason() is None
+        monkeypatch.setattr(vllm, "__version__", "0.23.1")
+        assert compat.unfit_reason() == (
+            "vLLM 0.23.1 lacks what came with 0.24. adaptk needs vLLM 0.24 or later: use a vLLM that it supports, a "
+            "newer adaptk, or unset ADAPTK"
+        )
 
     def test_patches_go_on_once_and_come_off(self) -> None:
         """A second call adds no layer."""
@@ -115,13 +124,7 @@ class TestConfiguration:
         monkeypatch.setenv("ADAPTK", mode)
         assert build_config(model).speculative_config.num_speculative_tokens_per_batch_size is None
 
-    def test_nothing_is_set_under_data_parallelism(self, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """vLLM would only drop it again, with a warning that puzzles the operator."""
-        config = build_config(model)
-        config.parallel_config.data_parallel_size = 2
-        capture.announce(config, Settings(mode="on"))
-        assert config.speculative_config.num_speculative_tokens_per_batch_size is None
-
+    @since(25, "model runner V2 that keeps its full graphs under a schedule")
     def test_nothing_is_set_where_it_would_cost_the_full_graphs(
         self, model: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -170,27 +173,9 @@ class TestSchedulerClass:
         monkeypatch.setenv("ADAPTK_BUDGET", "much")
         config = build_config(model)
         assert config.speculative_config.num_speculative_tokens_per_batch_size is None
-        assert config.scheduler_config.get_scheduler_cls() is Scheduler
-        assert log.having("ADAPTK_BUDGET='much' is refused")
+        scheduler = build_scheduler(config.scheduler_config.get_scheduler_cls(), config)
+        assert type(scheduler) is Scheduler
+        assert len(log.having("ADAPTK_BUDGET='much' is refused")) == 1
         monkeypatch.setenv("ADAPTK_STRICT", "1")
         with pytest.raises(SettingsError, match="ADAPTK_BUDGET"):
             config.scheduler_config.get_scheduler_cls()
-
-    def test_a_function_is_refused_and_its_scheduler_left_static(
-        self, model: Path, patched: None, log: Lines, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Its scheduler must not follow the schedule that was meant for capture only."""
-        monkeypatch.setenv("ADAPTK", "on")
-        config = build_config(model)
-        config.scheduler_config = SimpleNamespace(**config.scheduler_config.__dict__)
-
-        def factory(**kwargs: Any) -> Any:
-            return Scheduler(**kwargs)
-
-        build = patches._choose_class(lambda _: factory, config.scheduler_config)
-        scheduler = build_scheduler(build, config)
-        assert set(scheduler.dynamic_sd_lookup) == {7}
-        assert log.having("is no class")
-        monkeypatch.setenv("ADAPTK_STRICT", "1")
-        with pytest.raises(RuntimeError, match="is no class"):
-            patches._choose_class(lambda _: factory, config.scheduler_config)

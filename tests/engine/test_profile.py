@@ -17,6 +17,7 @@ from adaptk.vllm_plugin.meters import wanted_drafts
 from adaptk.vllm_plugin.profile import whole_steps
 from adaptk.vllm_plugin.profile_process import EngineProcess, _said
 from adaptk.vllm_plugin.serveargs import ArgumentsError, engine_args
+from tests.engine import versions
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1, "num_speculative_tokens": 7}
 PROMPTS = ("one two three one two three", "a b a b a b a b", "the quick brown fox", "zzzzzzzzzzzz", "0123456789")
@@ -25,6 +26,7 @@ SMALL = ("--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4", 
 
 
 def order(model: Path, speculative: dict[str, object], **changes: object) -> EngineOrder:
+    versions.need_engine()
     arguments = (str(model), *SMALL, "--speculative-config", json.dumps(speculative))
     return EngineOrder(arguments, None, PROMPTS)._replace(**changes)  # type: ignore[arg-type]
 
@@ -120,7 +122,9 @@ def test_a_model_as_drafter_and_an_engine_killed_in_a_stay(model: Path, capfd: p
     Nothing of vLLM's reaches the terminal.
     """
     drafter = {"method": "draft_model", "model": str(model), "num_speculative_tokens": 3}
-    made = EngineProcess(order(model, drafter, arms=(0, 1, 3)))
+    short = order(model, drafter, arms=(0, 1, 3))
+    made = EngineProcess(short._replace(arguments=(*short.arguments, "--max-model-len", "2048")))
+    long = stay(2, 60, (0, 3))._replace(steps=200)  # still playing when a busy machine gets round to the signal
     try:
         stayed = made.stay(stay(2, 60, (3, 1, 0)))
         assert [set(block.widths) for block in stayed.blocks] == [{3.0}, {1.0}, {0.0}]
@@ -129,7 +133,7 @@ def test_a_model_as_drafter_and_an_engine_killed_in_a_stay(model: Path, capfd: p
         with pytest.raises(
             EngineDiedError, match="killed by signal 9 while playing K=3 at batch 2 and context 60"
         ) as died:
-            made.stay(stay(2, 60, (0, 3)))
+            made.stay(long)
         assert died.value.doing == Doing(2, 3, 60)
         with pytest.raises(EngineDiedError):
             made.stay(stay(2, 60, (0,)))

@@ -41,9 +41,9 @@ def llm(model: Path, trace: Path, untouched: list[list[int]]) -> Iterator[Any]:
 def steering(llm: Any) -> Iterator[Any]:
     """The steering, put back as it was."""
     steering = scheduler_of(llm).adaptk
-    controller, acting = steering.controller, steering.acting
+    controller = steering.controller
     yield steering
-    steering.controller, steering.acting = controller, acting
+    steering.controller, steering.mode = controller, "on"
     assert steering.faults == 0, steering.reason
 
 
@@ -61,7 +61,7 @@ def test_greedy_text_is_the_same(llm: Any, steering: Any, untouched: list[list[i
     """Token for token what the untouched engine said, with adaptk on, with K changing every step, and in shadow."""
     if how == "cycling":
         steering.controller = cycling(ARMS)
-    steering.acting = how != "shadow"
+    steering.mode = "shadow" if how == "shadow" else "on"
     assert greedy(llm, PROMPTS, 60) == untouched
 
 
@@ -83,7 +83,7 @@ def test_k_is_obeyed(llm: Any, steering: Any) -> None:
 def test_shadow_uses_vllms_k(llm: Any, steering: Any) -> None:
     """The engine drafts its fixed maximum, whatever the controller says."""
     policy = steering.controller = cycling((0,))
-    steering.acting = False
+    steering.mode = "shadow"
     greedy(llm, PROMPTS[3:4], 40)
     assert {r.k for r in policy.records} == {7}
     assert max(max(r.drafted) for r in policy.records) == 7

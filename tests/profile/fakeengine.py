@@ -18,8 +18,8 @@ from adaptk.profile.orders import (
     Stayed,
     StayOrder,
 )
+from adaptk.profile.plan import Plan
 from adaptk.profile.run import Profile, Request
-from adaptk.profile.session import Plan
 from adaptk.step import StepRecord
 
 KEY = {"model": "fake", "method": "eagle", "device": "none", "graph_mode": "NONE"}

@@ -59,6 +59,12 @@ def test_prompts_and_requests_without_a_token_are_left_out() -> None:
     assert AcceptanceCounts.from_records(records, 3).counts() == [[1, 1]] * 3
 
 
+def test_requests_whose_drafts_do_not_count_are_no_drafter_without_drafts() -> None:
+    """After steps that were left to vLLM, and where it put dummies in their place: fewer decodes than requests."""
+    records = [_step([3], [3]), _step([0, 0], [0, 0], decodes=0), _step([3, 0], [3, 0], decodes=1), _step([3], [3])]
+    assert AcceptanceCounts.from_records(records, 3).counts() == [[1, 1]] * 3
+
+
 def test_steps_of_different_k_share_positions() -> None:
     """K=1 teaches the first position alone; more drafts than were asked for are taken as asked."""
     records = [_step([0], [0], 1), _step([1], [1], 3), _step([3], [1], 0), _step([2], [2], 0)]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from adaptk.decision import Decision, Reason
+from adaptk.profile.est_acceptance import AcceptanceCounts
 from adaptk.profile.trace_steps import batch_names, context_bounds, usable
 from adaptk.profile.traces import table_from_traces
 from adaptk.step import StepRecord
@@ -138,6 +139,23 @@ def test_only_steps_of_one_arm_count() -> None:
     }
     assert [s.ms for s in usable(records, device=True).steps] == [4.0]
     assert usable([], device=False) == ([], {})
+
+
+def test_a_step_that_says_what_was_asked_for_is_believed() -> None:
+    """In a pipeline of several stages the record before is another batch's."""
+    fields: dict[str, Any] = {"batch_size": 1, "elapsed_ms": 9.0, "accepted": [0]}
+    records = [StepRecord(k=k, drafted=[k], asked=k, **fields) for k in (3, 1, 3, 1)]
+    assert [s.k for s in usable(records, device=False).steps] == [1, 3, 1]
+    assert AcceptanceCounts.from_records(records, 3).asked == (3, 1, 1)
+
+
+@pytest.mark.parametrize(("waiting", "left"), [(0, 39), (10, 29), (30, 9), (38, 39), (40, 39)])
+def test_waiting_for_a_grammar_is_no_arms_cost(waiting: int, left: int) -> None:
+    """Steps that waited are left out, but where there are hardly any others."""
+    fields: dict[str, Any] = {"batch_size": 1, "elapsed_ms": 9.0, "k": 1, "drafted": [1], "accepted": [0]}
+    records = [StepRecord(waited=i >= 40 - waiting, **fields) for i in range(40)]
+    steps, refused = usable(records, device=False)
+    assert (len(steps), refused["waited for a grammar"]) == (left, 39 - left)
 
 
 def test_a_sure_drafter_without_drafts_is_not_itself() -> None:

@@ -221,6 +221,13 @@ class TestLeftOut:
         found = inverse_propensity(rows, always_3, least_effective=30.0)
         assert (found.tokens_per_s, found.steps, found.left_out) == (200.0, 34, 5)
 
+    def test_drafts_of_another_batch(self) -> None:
+        """In a pipeline of several stages the next row verifies what an earlier decision asked for."""
+        rows = make_trace([3] * 40, [1.0] * 40, [2] * 41, [10.0] * 41)
+        for place, asked in ((7, 3), (19, 1)):
+            rows[place] = TraceRow(msgspec.structs.replace(rows[place].step, asked=asked), rows[place].decision)
+        assert inverse_propensity(rows, always_3, least_effective=30.0).left_out == 1
+
     def test_too_many(self) -> None:
         rows = make_trace([3] * 40, [1.0] * 30 + [math.nan] * 10, [2] * 41, [10.0] * 41)
         with pytest.raises(SupportError, match=r"30 of 40 steps can be used \(10 have no propensity\): .*--trace"):

@@ -55,7 +55,7 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
         if step.t_ms is not None and math.isfinite(step.t_ms):
             clock = step.t_ms
         if row.decision is not None:
-            fault = order.fault(row.decision, line) or fault
+            fault = order.fault(row, row.decision, line) or fault
         if fault is not None:
             if not lenient:
                 raise TraceError(f"{path}, line {line}: {fault}, or read leniently to skip and count the row")
@@ -95,12 +95,12 @@ class _Order:
         self.missing = 0
         self._last: int | None = None
         self._line = 0
-        self._first: Decision | None = None
+        self._first: TraceRow | None = None  # of this controller
 
-    def fault(self, decision: Decision, line: int) -> str | None:
+    def fault(self, row: TraceRow, decision: Decision, line: int) -> str | None:
         """What is wrong with the place of a decision on a line."""
         last, began = self._last, self._first
-        again = last is not None and decision.seq == 0 and decision != began
+        again = last is not None and decision.seq == 0 and row != began
         if last is not None and decision.seq <= last and not again:
             self._line += 1  # the row is nobody's place
             twice = "stands twice" if decision.seq == last else f"comes after {last}"
@@ -108,7 +108,7 @@ class _Order:
         if last is not None and not again:
             self.missing += max(0, (decision.seq - last) - (line - self._line))
         if last is None or again:
-            self._first = decision
+            self._first = row
         self._last, self._line = decision.seq, line
         return None
 

@@ -128,6 +128,13 @@ class TestNumbersOfDecisions:
         assert read_rows(path, lenient=True).notes == ["2 rows were skipped"]
         assert read_rows(path.with_name("b"), lenient=True).notes == ["1 row was skipped"]
 
+    def test_another_controller_may_begin_as_the_one_before_did(self, path: Path) -> None:
+        """With the same first decision, in another step: the clock has gone on."""
+        seqs = (0, 1, 2, 0, 1)
+        write(path, [(step([1], t_ms=float(at)), decision(seq=seq)) for at, seq in enumerate(seqs)])
+        rows = read_rows(path)
+        assert (len(rows.steps), rows.notes) == (5, [])
+
     @pytest.mark.parametrize(
         ("number", "said"), [(8, "8 stands twice"), (7, "7 comes after 8"), (3, "3 comes after 8")]
     )
