@@ -39,7 +39,7 @@ def stand_down(scheduler: Any, error: Exception, doing: str) -> Steering:
     steering.faults = 1
     steering.reason = f"a fault while {doing}"
     with suppress(Exception):
-        _give_lookup_back(scheduler)
+        give_lookup_back(scheduler)
     with suppress(Exception):
         if steering.control is not None:
             steering.control.stop()
@@ -65,7 +65,7 @@ def close(scheduler: Any) -> None:
             logger.exception("adaptk could not end what it had begun: its trace may lack the last rows")
 
 
-def _give_lookup_back(scheduler: Any) -> None:
+def give_lookup_back(scheduler: Any) -> None:
     """Undo adaptk's own schedule, as ``capture.neutralise`` does when all is well: that may not have been reached."""
     lookup = getattr(scheduler, "dynamic_sd_lookup", None)
     speculative = getattr(getattr(scheduler, "vllm_config", None), "speculative_config", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from adaptk.settings import Settings, SettingsError
 from adaptk.vllm_plugin import asked, capture, capturesizes, compat, refusals, weights
-from adaptk.vllm_plugin.boundary import stand_down
+from adaptk.vllm_plugin.boundary import give_lookup_back, stand_down
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.scheduler import adaptive
 from adaptk.vllm_plugin.start import StartError, start
@@ -25,9 +25,9 @@ _Around = Callable[[_Vllms, Any], Any]
 
 def apply() -> None:
     """Patch all places; a second call changes nothing."""
+    _hide_notes()
     for owner, name, around in _places():
         _wrap(owner, name, around)
-    _hide_notes()
 
 
 def remove() -> None:
@@ -149,8 +149,11 @@ def _static(configured: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(configured, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
         scheduler = configured(*args, **kwargs)
-        with suppress(Exception):
+        try:
             capture.neutralise(scheduler)
+        except Exception:
+            with suppress(Exception):
+                give_lookup_back(scheduler)
         return scheduler
 
     return build

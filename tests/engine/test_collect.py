@@ -301,7 +301,7 @@ class TestOrder:
         policy, worker = driven(model, 1)
         for _ in range(2):
             output = worker.schedule()
-            worker.scheduler.adaptk._pending.clear()
+            worker.scheduler.adaptk._flight._steps.clear()
             worker.update()
             assert output.total_num_scheduled_tokens > 0
         assert policy.records == []
@@ -315,7 +315,7 @@ class TestOrder:
             worker.schedule()
         steering = worker.scheduler.adaptk
         assert len(policy.chosen) == 90
-        assert len(policy.chosen) - len(policy.records) == len(steering._pending) == 64
+        assert len(policy.chosen) - len(policy.records) == len(list(steering._flight.steered())) == 64
 
     def test_a_result_without_samples_is_taken(self, model: Path) -> None:
         """A runner may return no sampled tokens at all, as for a partial prompt."""

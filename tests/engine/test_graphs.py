@@ -102,6 +102,7 @@ def manager(config: Any, width: int | None = None) -> Any:
         cudagraph_mode=config.compilation_config.cudagraph_mode,
         decode_query_len=width or config.num_speculative_tokens + 1,
         varlen_decode=False,
+        use_breakable_cg=False,  # which vLLM 0.26 looks at below
         ubatch_runner=None,
         lora_capture_cases=[0],
         _lora_dispatch_map={},
