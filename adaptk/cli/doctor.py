@@ -9,6 +9,8 @@ import shlex
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,17 +83,30 @@ def _check(arguments: argparse.Namespace) -> int:
     print(f"adaptk {__version__}, Python {platform.python_version()} ({sys.executable})")
     if find_spec("vllm") is None:
         return _fail("vLLM is not installed in this Python: install it here, or adaptk beside the vLLM that you use")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read as vLLM is imported: what it finds is not asked for
-    from adaptk.vllm_plugin import compat
-
     try:
-        version, unfit = compat.vllm_version(), compat.unfit_reason()
+        with _silent_vllm():
+            from adaptk.vllm_plugin import compat
+
+            version, unfit = compat.vllm_version(), compat.unfit_reason()
     except Exception as error:  # whatever a broken installation raises
         return _fail(f"vLLM is installed and cannot be imported ({type(error).__name__}: {error}): mend it first")
     if unfit is not None:
         return _fail("\n".join(textwrap.wrap(unfit, 80, break_long_words=False)))
     print(f"vLLM {version}: every hook that adaptk needs is there")
     return 0
+
+
+@contextmanager
+def _silent_vllm() -> Iterator[None]:
+    """What vLLM finds as it is imported, and reads this variable, was not asked for."""
+    name = "VLLM_LOGGING_LEVEL"
+    given = name in os.environ
+    os.environ.setdefault(name, "ERROR")
+    try:
+        yield
+    finally:
+        if not given:
+            del os.environ[name]
 
 
 def _measure(arguments: argparse.Namespace) -> int:
