@@ -76,7 +76,8 @@ def _threshold(rows: Sequence[TaxRow]) -> str:
         return "no acceptance makes speculation pay here"
     if least[0] <= 0.0:
         return "speculation can pay here at any acceptance"
-    return f"below an acceptance of {least[0]:.2f} (that of K={least[1]}) speculation cannot pay here"
+    alike = f"{least[0]:.2f}, alike at every position (that of K={least[1]}),"
+    return f"below an acceptance of {alike} speculation cannot pay here"
 
 
 def _line(batch: str, row: TaxRow) -> str:

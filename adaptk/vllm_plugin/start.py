@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from adaptk.controller import Controller
     from adaptk.table import GoodputTable
 
+_LIMITS = ("min_k", "max_itl_ms", "budget", "seed")
+_DEFAULTS = dict(zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True))
 _NOT_SERVED = ("state", "metrics_port")
 
 
@@ -242,13 +244,20 @@ def _ranked(path: str, config: Any) -> str:
 
 def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, v2: bool) -> None:
     schedule = getattr(getattr(config, "speculative_config", None), "num_speculative_tokens_per_batch_size", None)
-    owner = "set by adaptk for capture only" if capture.own_schedule(config) else "the operator's"
+    most = getattr(getattr(config, "speculative_config", None), "num_speculative_tokens", None)
+    owner = (
+        f"set by adaptk for capture only; vLLM's own K is {most}" if capture.own_schedule(config) else "the operator's"
+    )
+    limits = "".join(
+        f", {name} {getattr(settings, name)}" for name in _LIMITS if getattr(settings, name) != _DEFAULTS[name]
+    )
     logger.info(
-        "adaptk %s on vLLM %s: mode %s, arms %s, table %s, schedule %s, model runner %s",
+        "adaptk %s on vLLM %s: mode %s, arms %s%s, table %s, schedule %s, model runner %s",
         __version__,
         compat.vllm_version(),
         settings.mode,
         arms,
+        limits,
         table,
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",

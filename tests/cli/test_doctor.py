@@ -172,7 +172,8 @@ def rows(idle: Span | None, *, gain: float = 1.5, pays: float | None = 0.25, idl
     ("given", "said"),
     [
         (rows(Span(1.06, 1.04, 1.08)), "a drafter loaded and idle (K=0) costs 6.0 % [4.0,8.0]; below an acceptance of "
-         "0.25 (that of K=1) speculation cannot pay here. With these prompts K=1 gives 1.50 [1.40,1.60] times"),
+         "0.25, alike at every position (that of K=1), speculation cannot pay here. With these prompts K=1 gives 1.50 "
+         "[1.40,1.60] times"),
         (rows(Span(1.01, 0.99, 1.03)), "cannot be told from nothing: 1.0 % [-1.0,3.0]"),
         (rows(Span(0.9, 0.85, 0.95)), "the machine was not the same for both engines"),
         (rows(Span(1.06)), "seems to cost 6.0 %, seen too seldom to be sure"),

@@ -81,7 +81,7 @@ def test_the_environment_variable_alone_makes_the_server_adaptive(server: Server
     (line,) = [line for line in server.log.read_text().splitlines() if "on vLLM" in line and "adaptk" in line]
     assert "EngineCore" in line
     assert "mode on, arms (0, 1, 3, 7), table no table" in line
-    assert "(set by adaptk for capture only)" in line
+    assert "(set by adaptk for capture only; vLLM's own K is 7)" in line
     assert header["mode"] == "on"
     assert emitted(rows) == 40
 

@@ -85,7 +85,7 @@ def test_each_rank_is_steered_and_recorded_on_its_own(client: openai.OpenAI, fol
     for rank in (0, 1):
         (line,) = [line for line in lines if f"EngineCore_DP{rank}" in line]
         assert "mode on, arms (0, 1, 3, 7)" in line
-        assert "(set by adaptk for capture only)" in line
+        assert "(set by adaptk for capture only; vLLM's own K is 7)" in line
 
 
 def test_one_rank_is_switched_off(client: openai.OpenAI, folder: Path) -> None:
