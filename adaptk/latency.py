@@ -24,6 +24,7 @@ from adaptk.grid import (
     interpolate,
 )
 from adaptk.mixture import mixture
+from adaptk.prefill import LEAST_REST
 from adaptk.prior import StepTimePrior
 from adaptk.samples import Samples
 
@@ -51,7 +52,6 @@ LEAST_PACE, MOST_PACE, PACE_RATE = 0.05, 3.0, 0.05
 PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is worth
 LEAST_MISFIT = 0.2  # of the prior's variance, at least, is kept however well the table fitted
 ASKED = 0.02  # drafts per request that may be missing from what was asked for
-LEAST_REST = 0.1  # of a step that is left whatever is taken off
 MOST_WIDENING = 2.0  # times the prior's variance that a surprise may add to all of it
 
 

@@ -13,7 +13,7 @@ FIRST_CLEAN = 5.0  # clean steps that are taken as seen at the start
 RARE = 0.1  # below this share of clean steps the mixed ones are used as well
 PRIOR_TOKENS = 512.0  # difference in prompt tokens whose evidence the prior is worth
 CLIP = 2.0  # a pair may differ from the believed cost by at most this multiple of it, either way: stalls cancel out
-LEAST_REST = 0.1  # of a step that its decoding requests take at least
+LEAST_REST = 0.1  # of a step that is left to its decoding requests, whatever is taken off
 ALIKE_WEIGHT = 0.1  # of a step's comparison with what is believed, relative to that of a pair
 LEAST = 1e-3  # milliseconds per prompt token: a belief below this may still move by CLIP times as much
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from adaptk.prefill import LEAST_REST
+
 MEMORY = 100.0  # steps over which the share of the other class is taken
 FIRST = 5  # steps of the other class whose median is the first guess of the offset
 LEAST_WEIGHT = 0.05  # of one pair of neighbouring steps
@@ -60,7 +62,7 @@ class Waits:
 
     def own_ms(self, waited: bool, elapsed_ms: float) -> float:
         """A step's time without the offset, milliseconds; a step is never thought shorter than a tenth of itself."""
-        return elapsed_ms if waited is self.home else max(elapsed_ms - self._offset, 0.1 * elapsed_ms)
+        return elapsed_ms if waited is self.home else max(elapsed_ms - self._offset, LEAST_REST * elapsed_ms)
 
     def learn(
         self, waited: bool, arm: int, decodes: int, prefill_tokens: int, elapsed_ms: float, believed_ms: float | None

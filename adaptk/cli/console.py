@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -56,6 +56,19 @@ def print_lines(lines: Sequence[Line]) -> None:
             print("\n".join(line.text for line in lines), flush=True)
     except BrokenPipeError:
         discard_output()
+
+
+def guarded(command: Callable[[], int], fail: Callable[[str, int], int]) -> int:
+    """The exit status of a command; what stops it is told by ``fail``, which is given words and a status."""
+    try:
+        return command()
+    except ValueError as error:  # of what was asked for and of files: all say what to do
+        return fail(str(error), 1)
+    except OSError as error:  # of standard output: a full disk
+        discard_output()
+        return fail(f"what came out cannot be shown ({error})", 1)
+    except KeyboardInterrupt:
+        return fail("interrupted", 130)
 
 
 def discard_output() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptk._version import __version__
 from adaptk.cli import options
-from adaptk.cli.console import accept_any_sign, discard_output
+from adaptk.cli.console import accept_any_sign, guarded
 from adaptk.cli.durations import duration
 from adaptk.cli.measuring import ending_politely, tell_if_busy
 from adaptk.cli.profilebar import Bar
@@ -62,15 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, or measure; 0, 1 where something is wrong, 130 after an interrupt."""
     accept_any_sign()
-    try:
-        return _measure(arguments) if arguments.measure else _check(arguments)
-    except ValueError as error:  # what was asked for cannot be met
-        return _fail(str(error))
-    except OSError as error:  # of standard output: a full disk
-        discard_output()
-        return _fail(f"what came out cannot be shown ({error})")
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    return guarded(lambda: _measure(arguments) if arguments.measure else _check(arguments), _fail)
 
 
 def _check(arguments: argparse.Namespace) -> int:

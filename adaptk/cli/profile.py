@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import accept_any_sign, discard_output, print_lines
+from adaptk.cli.console import accept_any_sign, guarded, print_lines
 from adaptk.cli.durations import duration
 from adaptk.cli.measuring import ending_politely, tell_if_busy
 from adaptk.cli.profilebar import Bar
@@ -80,24 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, write the table and show it; 0, 1 after an error, 130 after an interrupt."""
-    from adaptk.profile.prompts import PromptsError
-    from adaptk.table import TableError
-    from adaptk.trace import TraceError
-
     accept_any_sign()
     if find_spec("scipy") is None:
         return _fail("scipy is not installed: pip install 'adaptk[profile]'")
-    try:
-        if arguments.from_traces:
-            return _from_traces(arguments)
-        return _measure(arguments)
-    except (PromptsError, TableError, TraceError, ValueError) as error:
-        return _fail(str(error))
-    except OSError as error:  # of standard output: a full disk
-        discard_output()
-        return _fail(f"what came out cannot be shown ({error})")
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    return guarded(lambda: _from_traces(arguments) if arguments.from_traces else _measure(arguments), _fail)
 
 
 def _from_traces(arguments: argparse.Namespace) -> int:

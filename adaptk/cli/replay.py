@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptk.cli import options
-from adaptk.cli.console import Ticker, discard_output, print_lines
+from adaptk.cli.console import Ticker, guarded, print_lines
 
 if TYPE_CHECKING:
     from adaptk.replay.sources import Source
@@ -75,15 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(f"{' and '.join(missing)} {are} not installed: pip install 'adaptk[replay]'")
     if arguments.html is not None and find_spec("matplotlib") is None:
         return _fail("matplotlib is not installed, --html needs it: pip install 'adaptk[replay]'")
-    try:
-        return _list() if arguments.list else _replay(arguments)
-    except ValueError as error:  # of names, files and options: all say what to do
-        return _fail(str(error).replace("read leniently", "pass --lenient"))
-    except OSError as error:  # of standard output: a full disk
-        discard_output()
-        return _fail(f"what came out cannot be shown ({error})")
-    except KeyboardInterrupt:  # outside the sweep: while reading or writing
-        return _fail("interrupted", 130)
+    return guarded(
+        lambda: _list() if arguments.list else _replay(arguments),
+        lambda said, status: _fail(said.replace("read leniently", "pass --lenient"), status),
+    )
 
 
 class _Result(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any
 
 from adaptk.arms import resolve_arms
 from adaptk.settings import MODES, Settings
-from adaptk.vllm_plugin import compat, refusals
+from adaptk.vllm_plugin import asked, compat, refusals
 from adaptk.vllm_plugin.log import logger
 
 # In the part of a configuration that chooses the scheduler.
-NOTE = "_adaptk_captures"
+NOTE = asked.NOTES + "captures"
 
 
 class CaptureSchedule(list[tuple[int, int, int]]):

@@ -15,7 +15,7 @@ from adaptk.vllm_plugin.scheduler import adaptive
 from adaptk.vllm_plugin.start import StartError, start
 
 _MARK = "__adaptk_original__"
-_FAILED = "_adaptk_failed"
+_FAILED = asked.NOTES + "failed"
 
 
 # vLLM's own method, for one call of the patched one: called once, however often its answer is asked for.

@@ -69,7 +69,7 @@ class Steering:
     _unlearnt: tuple[Policy, StepRecord] | None = None  # of the last finished step
     _overlapping = False  # whether the engine came by while the model of a step ran, since the last update
     _controller: Policy | None = None
-    _collector: collect.Collector | None = None
+    collector: collect.Collector | None = None  # the reader of vLLM's outputs, with its counters
     _mode: Mode = "on"
 
     def __init__(
@@ -85,7 +85,7 @@ class Steering:
         self.k_max = k_max
         self.reason = reason
         self._mode = mode
-        self._collector = collector
+        self.collector = collector
         self._draft_cost = draft_cost
         self._flight = InFlight()
         self._updated: float | None = None  # entry into the last update
@@ -137,11 +137,6 @@ class Steering:
             raise ValueError(f"mode is {mode!r}: use on, shadow or off")
         self._mode = mode
 
-    @property
-    def collector(self) -> collect.Collector | None:
-        """The reader of vLLM's outputs, with its counters."""
-        return self._collector
-
     def enter(self) -> None:
         """A step begins to be scheduled, which may turn out to be empty."""
         now = self.entered = time.perf_counter()
@@ -156,7 +151,7 @@ class Steering:
         entered, self.entered = self._in_sight, None
         self._steps += 1
         mode = self._mode  # read once: another thread may set it
-        controller, collector = self._controller, self._collector
+        controller, collector = self._controller, self.collector
         if mode == "off" or controller is None or collector is None:
             self._gap = True
             self._last_k = output.num_spec_tokens_to_schedule
@@ -198,7 +193,7 @@ class Steering:
         if step is None and output.total_num_scheduled_tokens:
             self._miss("the output of a step came that it never saw scheduled")
             self._updated = None  # a step of unknown length ended here
-        if step is None or isinstance(step, Unsteered) or self._collector is None:
+        if step is None or isinstance(step, Unsteered) or self.collector is None:
             self._left = -math.inf  # an engine that spins on empty steps idles
             return None
         if lost:
@@ -207,14 +202,14 @@ class Steering:
         step.finished = now
         if step.timed:
             step.elapsed = now - (previous if step.busy and previous is not None else step.entered)
-        self._collector.count(step, scheduler.requests, result)
+        self.collector.count(step, scheduler.requests, result)
         return step
 
     def after_update(self, scheduler: Any, step: collect.Step, result: Any) -> None:
         """Hand the finished step to its controller and to the trace, or keep it until the next one's model runs."""
-        assert self._collector is not None
+        assert self.collector is not None
         self.learn()
-        self._unlearnt = step.controller, self._collector.record(step, result)
+        self._unlearnt = step.controller, self.collector.record(step, result)
         # An engine without requests runs no further step in which there would be time.
         if self.at_once or not self._overlapping or not scheduler.requests:
             self.learn()
