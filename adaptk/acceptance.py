@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, islice
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,15 @@ APART = 1.0  # log odds of the first draft between beliefs that no step can spea
 EXPLAINED = 4  # steps that a former belief must explain before it is taken up again
 ESTABLISHED = 60  # steps after which a belief is worth remembering when it is left
 RELOADED_TRIALS = 6.0  # that the counts of former weights are worth under new ones
+POSITION_DRAWS = 1_000
+
+
+class PositionBelief(NamedTuple):
+    """Conditional acceptance of one draft position that the drafter fills; the interval holds 90 %."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class AcceptancePosterior:
@@ -98,6 +107,8 @@ class AcceptancePosterior:
         self._absorbed = 0
         self._information = 0.25  # of a step, about
         self._warmth = Warmth()
+        # Accepted and rejected by position in the last step that had been asked for drafts; a new pair each time.
+        self.counted: tuple[list[int], list[int]] | None = None
 
     def observe(
         self,
@@ -117,6 +128,7 @@ class AcceptancePosterior:
             self._fade_blind(decodes)
             return False
         succeeded, failed, present = cascade_counts(drafted, accepted, self.k_max)
+        self.counted = succeeded, failed
         self.supply.observe(present, asked if asked < self.k_max else self.k_max, decodes)
         if not present or present[0] == 0:
             return False
@@ -202,6 +214,17 @@ class AcceptancePosterior:
     def means(self) -> list[float]:
         """Conditional acceptance per position, supply included, shape ``(k_max,)``."""
         return self._accepted(self.supply.means())
+
+    def positions(self) -> list[PositionBelief]:
+        """Conditional acceptance of each draft position, those that the drafter left empty not counted."""
+        if self.k_max == 0:
+            return []
+        dilution = [d * self._scatter.step for d in self._dilution]
+        full, rng = Supply(self.k_max), np.random.default_rng(0)
+        draws = beta_draws(self.alpha, self.beta, dilution, full, self._scatter.excess, 1.0, 0.0, POSITION_DRAWS, rng)
+        low, high = np.quantile(draws, (0.05, 0.95), axis=0).tolist()
+        means = [a / (a + b) for a, b in zip(self.alpha, self.beta, strict=True)]
+        return [PositionBelief(*values) for values in zip(means, low, high, strict=True)]
 
     @property
     def drafted_share(self) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from time import time
 from typing import Any
 
 import numpy as np
 
-from adaptk.acceptance import AcceptancePosterior
+from adaptk.acceptance import AcceptancePosterior, PositionBelief
 from adaptk.arms import resolve_arms
 from adaptk.batch import LoadTracker
 from adaptk.belief import ArmBelief, arm_beliefs
@@ -18,6 +19,7 @@ from adaptk.corrected import corrected_table
 from adaptk.decision import Decision, Reason
 from adaptk.evidence import delivering, drafter_dead, most_and_sum, step_time, whole_count
 from adaptk.latency import LatencyPosterior
+from adaptk.peek import Peek
 from adaptk.planner import Planner
 from adaptk.prefill import PrefillCost
 from adaptk.prior import StepTimePrior
@@ -34,6 +36,8 @@ STALL = 5.0  # steps longer than this multiple of the usual are no income of the
 _EXPLORE = Reason.EXPLORE  # looked up once: an enumeration's attributes are slow
 UNSETTLED = 32  # steps with drafts after a change of weights in which the plan follows each step, not each block
 FULL_SUPPLY = 0.8  # a drafter that returns drafts this often and has none now is not itself
+# Why a step's time was not learnt from although it was known.
+UNLEARNT = ("switching", "no_arm", "extra_drafts", "no_drafts", "waiting", "prefill")
 
 
 class Controller:
@@ -110,6 +114,7 @@ class Controller:
         self._asked: int | None = None
         self._usual_ms, self._dead, self._explored = 0.0, False, False
         self._visit_end, self._judge, self._unsettled = -1, False, 0
+        self.unlearnt = dict.fromkeys(UNLEARNT, 0)  # since it was made: steps whose time was no arm's, by cause
 
     @property
     def capture_sizes(self) -> tuple[int, ...]:
@@ -224,6 +229,10 @@ class Controller:
         allowed = self._planner.allowed(batch_size, context)
         return arm_beliefs(self._acceptance, self._latency, self.table, batch_size, context, allowed)
 
+    def positions(self) -> list[PositionBelief]:
+        """What is believed of the conditional acceptance of each draft position."""
+        return self._acceptance.positions()
+
     def corrected_table(self) -> GoodputTable:
         """The seed table as now believed; the seed itself where no time was ever seen and it has none."""
         return corrected_table(self.table, self._acceptance, self._latency, self._load.context)
@@ -254,6 +263,37 @@ class Controller:
     def ledger(self) -> dict[str, float]:
         """Milliseconds that exploring was allowed to cost and has cost."""
         return {name: getattr(self._planner.ledger, name) for name in ("allowed_ms", "spent_ms")}
+
+    @property
+    def drafter_dead(self) -> bool:
+        """Whether the first drafts are hardly ever accepted."""
+        return self._dead
+
+    @property
+    def timing_trusted(self) -> bool:
+        """Whether enough steps take as long as they should for arms to be told apart by their time."""
+        return self._latency.contamination.trusted
+
+    @property
+    def counted(self) -> tuple[list[int], list[int]] | None:
+        """Drafts accepted and rejected by position, in the last step that could have had drafts; not to be changed.
+
+        Each shape ``(k_max,)``. It is another object after each such step; ``None`` before the first one.
+        """
+        return self._acceptance.counted
+
+    def peek(self) -> Peek:
+        """A copy of what is believed now; between two calls, on the thread that makes them."""
+        acceptance, latency = self._acceptance.snapshot(), self._latency.snapshot()
+        return Peek(self, acceptance, latency, self._load.context, self._planner.covered, time())
+
+    def believe(self, peek: Peek) -> None:
+        """Believe what a controller of the same making did when it was copied; what it plays next is left undefined."""
+        self._acceptance.load(peek.acceptance)
+        self._latency.load(peek.latency)
+        self._load.context = peek.context
+        if peek.covered is not self._planner.covered:
+            self.limit_to_graphs(peek.covered)
 
     def note_weights_changed(self) -> None:
         """The weights of the target or the drafter were replaced, as between the rounds of reinforcement learning.
@@ -327,20 +367,25 @@ class Controller:
         arm = self._index.get(asked)
         if made != asked or arm is None or verified > (asked + 0.01) * decodes:
             self._latency.flush()  # two arms in one step, or drafts that nobody asked for: neither's time
+            self.unlearnt["switching" if made != asked else "no_arm" if arm is None else "extra_drafts"] += 1
             return
         if verified == 0 and asked > 0 and self._acceptance.drafted_share > FULL_SUPPLY:
+            self.unlearnt["no_drafts"] += 1
             return
         prompt = record.prefill_tokens
         if waits.share > 0.0:
             believed = self._own_ms(arm, decodes) + prompt * self._prefill.ms_per_token
             seen = believed if self._latency.level_known else None
             if not waits.learn(waited, arm, decodes, prompt, elapsed, seen):
+                self.unlearnt["waiting"] += 1
                 return
             own = waits.own_ms(waited, elapsed)
         if prompt and self._prefill.alike(prompt):
             self._prefill.compare(prompt, own, self._own_ms(arm, decodes))
         usable = self._prefill.usable_ms(arm, decodes, prompt, own)
-        if usable is not None:
+        if usable is None:
+            self.unlearnt["prefill"] += 1
+        else:
             context = None if record.context_tokens is None else record.context_tokens / record.batch_size
             self._latency.add(arm, decodes, verified / decodes, usable, context)
             self.counters["timing_untrusted"] = self._latency.contamination.distrusted

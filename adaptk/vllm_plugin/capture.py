@@ -84,9 +84,10 @@ def announce(config: Any, settings: Settings) -> None:
     schedule = capture_schedule(arms, int(config.scheduler_config.max_num_seqs))
     speculative.num_speculative_tokens_per_batch_size = schedule
     logger.info(
-        "adaptk set num_speculative_tokens_per_batch_size=%s, so that vLLM prepares for every arm; the K of each step "
-        "is adaptk's. A schedule of your own would be kept.",
+        "adaptk set num_speculative_tokens_per_batch_size=%s, so that vLLM prepares for every arm. No step follows it: "
+        "K is adaptk's in mode on and vLLM's own, %s, in shadow. A schedule of your own would be kept.",
         [list(entry) for entry in schedule],
+        k_max,
     )
 
 

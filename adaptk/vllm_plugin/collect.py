@@ -26,6 +26,7 @@ class Step:
     draft_k: int | None = None
     asked: int | None = None  # drafts asked for when this step's were made, where that is not the record before's k
     k = 0
+    vllms_k = 0  # what vLLM would have used; only set where somebody counts
     controller: Any = None
     busy = False
     timed = True

@@ -17,6 +17,7 @@ from adaptk.vllm_plugin.control import Control
 from adaptk.vllm_plugin.identity import identity, table_key
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.steering import Policy, Steering
+from adaptk.vllm_plugin.traceheader import trace_header
 
 if TYPE_CHECKING:
     from adaptk.controller import Controller
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 _LIMITS = ("min_k", "max_itl_ms", "budget", "seed")
 _DEFAULTS = dict(zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True))
-_NOT_SERVED = ("state", "metrics_port")
+_NOT_SERVED = ("state",)
+_NO_TABLE = "no table"
+_SCHEDULE = "no table, seeded by the configured schedule"
 
 
 class StartError(RuntimeError):
@@ -48,6 +51,18 @@ def start(scheduler: Any, settings: Settings, controller: Policy | None = None) 
         scheduled = _scheduled_ks(scheduler)
     finally:
         capture.neutralise(scheduler)
+    steering = _made(scheduler, settings, controller, scheduled)
+    if settings.metrics_port is not None and settings.mode != "off":
+        try:
+            _serve_metrics(scheduler, settings, steering)
+        except Exception:
+            steering.close()
+            raise
+    return steering
+
+
+def _made(scheduler: Any, settings: Settings, controller: Policy | None, scheduled: set[int]) -> Steering:
+    """The steering of ``scheduler``, inert where ``_start`` refuses and that is not to be raised."""
     try:
         return _start(scheduler, settings, controller, scheduled)
     except Exception as error:
@@ -86,11 +101,18 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
             arms, sizes = capturesizes.playable(arms, graphs), graphs.padded
         controller = _controller(table, arms, settings, k_max, sizes, key, trusted)
         controller.limit_to_graphs(graphs)
-    v2 = bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
+    v2 = _v2(scheduler, config)
     collector = Collector(drafters.dummy_limit(config, v2))
     steering = Steering(controller, k_max, mode=settings.mode, collector=collector, draft_cost=drafters.draft_cost(v2))
     arms = tuple(getattr(controller, "arms", ()))
-    steering.writer = _writer(config, settings, arms, table_named, key)
+    if settings.trace is not None:
+        from adaptk.trace import TraceWriter
+
+        rank = _rank(config)
+        header = trace_header(
+            config, settings, controller, arms=arms, k_max=k_max, rank=rank, table=table_named, key=key
+        )
+        steering.writer = TraceWriter(_ranked(settings.trace, config), header)
     collector.numbered = steering.writer is not None
     try:
         _announce(config, settings, arms, table_named, v2)
@@ -104,6 +126,24 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
         steering.close()
         raise
     return steering
+
+
+def _serve_metrics(scheduler: Any, settings: Settings, steering: Steering) -> None:
+    """Serve the metrics of ``steering``, also of an inert one; without them the engine goes on, unless under strict."""
+    from adaptk.vllm_plugin import metrics
+
+    config = getattr(scheduler, "vllm_config", None)
+    try:
+        metrics.serve(steering, settings, config, rank=_rank(config), v2=_v2(scheduler, config))
+    except Exception as error:
+        if settings.strict:
+            raise StartError(f"adaptk cannot start: {error}") from error
+        unforeseen = None if isinstance(error, metrics.MetricsError) else error
+        logger.warning("adaptk serves no metrics: %s", error, exc_info=unforeseen)
+
+
+def _v2(scheduler: Any, config: Any) -> bool:
+    return bool(getattr(scheduler, "use_v2_model_runner", compat.runner_v2(config)))
 
 
 def _inert(level: int, reason: str, k: str = "", unforeseen: Exception | None = None) -> Steering:
@@ -169,9 +209,9 @@ def _table(config: Any, settings: Settings, k_max: int) -> tuple[GoodputTable | 
         return table, f"{path} ({_described(table)})"
     schedule = capture.operators_schedule(config)
     if schedule is None:
-        return None, "no table"
+        return None, _NO_TABLE
     clamped = [[first, last, min(k, k_max)] for first, last, k in schedule]
-    return GoodputTable.from_schedule(clamped), "no table, seeded by the configured schedule"
+    return GoodputTable.from_schedule(clamped), _SCHEDULE
 
 
 def _described(table: GoodputTable) -> str:
@@ -218,28 +258,14 @@ def _controller(
     )
 
 
-def _writer(config: Any, settings: Settings, arms: Sequence[int], table: str, key: dict[str, Any]) -> Any:
-    if settings.trace is None:
-        return None
-    from adaptk.trace import TraceWriter
-
-    header = {
-        "adaptk": __version__,
-        "vllm": compat.vllm_version(),
-        "mode": settings.mode,
-        "arms": list(arms),
-        "table": table,
-        "key": key,
-        "schedule": capture.operators_schedule(config),
-    }
-    return TraceWriter(_ranked(settings.trace, config), header)
-
-
 def _ranked(path: str, config: Any) -> str:
     """A path of the settings with the data-parallel rank filled in; also where the rank is an engine of its own."""
+    return path.replace("{rank}", str(_rank(config)))
+
+
+def _rank(config: Any) -> int:
     parallel = getattr(config, "parallel_config", None)
-    rank = int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
-    return path.replace("{rank}", str(rank))
+    return int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
 
 
 def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, v2: bool) -> None:
@@ -252,13 +278,13 @@ def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, 
         f", {name} {getattr(settings, name)}" for name in _LIMITS if getattr(settings, name) != _DEFAULTS[name]
     )
     logger.info(
-        "adaptk %s on vLLM %s: mode %s, arms %s%s, table %s, schedule %s, model runner %s",
+        "adaptk %s on vLLM %s: mode %s, arms %s%s, %s, schedule %s, model runner %s",
         __version__,
         compat.vllm_version(),
         settings.mode,
         arms,
         limits,
-        table,
+        table if table in (_NO_TABLE, _SCHEDULE) else f"table {table}",
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
+from contextlib import ExitStack
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -17,11 +18,14 @@ from adaptk.vllm_plugin.pipeline import Pipeline, stages
 if TYPE_CHECKING:
     from adaptk.decision import Decision
     from adaptk.step import StepRecord
+    from adaptk.vllm_plugin.metrics.sums import Sums
 
 # Longer than this between an update and the next schedule, with nothing in flight, is idle time and not a step's.
 IDLE_S = 0.005
 # Longer than this between two sights of the engine, with steps in flight, and something held its loop up.
 HELD_UP_S = 0.1
+# Longer than this since it was last seen, with nothing in flight, and an engine has nothing to do.
+AWAY_S = 0.1
 # Calls that replace weights are parts of one update where at most one step lies between two of them, or fewer than
 # this since the controller heard of one.
 SAME_UPDATE = 8
@@ -61,12 +65,15 @@ class Steering:
     faults = 0
     clamped = 0
     unmatched = 0
+    lost = 0  # of these, the steps whose output never came
     reason: str | None = None
     writer: Any = None  # where records go, if anywhere
     control: Any = None  # what changes the mode at run time, where anything does
+    sums: Sums | None = None  # what steps are added up in, where metrics are served
+    metrics: Any = None  # what serves them
     entered: float | None = None  # when the schedule() now running began
     at_once = False  # whether every step is learnt from before its update returns, for who reads along
-    _unlearnt: tuple[Policy, StepRecord] | None = None  # of the last finished step
+    _unlearnt: tuple[Policy, StepRecord, int] | None = None  # of the last finished step; vLLM's own K
     _overlapping = False  # whether the engine came by while the model of a step ran, since the last update
     _controller: Policy | None = None
     collector: collect.Collector | None = None  # the reader of vLLM's outputs, with its counters
@@ -117,6 +124,8 @@ class Steering:
         if begin is not None and not any(other is controller for other in in_flight):
             begin()  # what it may have decided elsewhere, as before a snapshot, is of no step that comes back here
         self._controller, self._takes_decodes = controller, takes_decodes
+        if self.sums is not None:
+            self.sums.carried.meet(controller)
 
     @property
     def mode(self) -> Mode:
@@ -136,6 +145,11 @@ class Steering:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is {mode!r}: use on, shadow or off")
         self._mode = mode
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a step is in flight, or one was a moment ago; any thread may ask."""
+        return bool(self._flight) or 0.0 <= time.perf_counter() - self._in_sight < AWAY_S
 
     def enter(self) -> None:
         """A step begins to be scheduled, which may turn out to be empty."""
@@ -160,10 +174,15 @@ class Steering:
         if self._gap or self._stages is None:
             self._begin(scheduler, collector)
         step = collector.schedule(output, scheduler.requests, entered)
+        sums = self.sums
+        began = 0.0 if sums is None else time.perf_counter()
         if step.decodes is None or not self._takes_decodes:
             k = controller.choose(step.batch, step.context)
         else:
             k = controller.choose(step.batch, step.context, decodes=step.decodes)  # type: ignore[call-arg]
+        if sums is not None:
+            sums.deciding.take(time.perf_counter() - began)
+            step.vllms_k = output.num_spec_tokens_to_schedule
         k = int(index(k))  # a bool is an index as it stands
         if not 0 <= k <= self.k_max:
             self.clamped += 1
@@ -195,6 +214,8 @@ class Steering:
             self._updated = None  # a step of unknown length ended here
         if step is None or isinstance(step, Unsteered) or self.collector is None:
             self._left = -math.inf  # an engine that spins on empty steps idles
+            if not scheduler.requests:
+                self._rest()  # the last ones were aborted
             return None
         if lost:
             step.timed = False  # the interval holds the lost steps too
@@ -209,10 +230,12 @@ class Steering:
         """Hand the finished step to its controller and to the trace, or keep it until the next one's model runs."""
         assert self.collector is not None
         self.learn()
-        self._unlearnt = step.controller, self.collector.record(step, result)
+        self._unlearnt = step.controller, self.collector.record(step, result), step.vllms_k
         # An engine without requests runs no further step in which there would be time.
         if self.at_once or not self._overlapping or not scheduler.requests:
             self.learn()
+            if not scheduler.requests:
+                self._rest()
         self._overlapping = False
         self._left = self._in_sight = time.perf_counter()
 
@@ -225,8 +248,14 @@ class Steering:
         """Let the last finished step be learnt from, if that was put off."""
         if self._unlearnt is None:
             return
-        (controller, record), self._unlearnt = self._unlearnt, None
-        decision = controller.observe(record)
+        (controller, record, vllms_k), self._unlearnt = self._unlearnt, None
+        sums = self.sums
+        if sums is None:
+            decision = controller.observe(record)
+        else:
+            decision = sums.observe(controller, record, vllms_k)
+            if sums.wanted:
+                sums.hand_over(self._controller)
         if self.writer is not None:
             self.writer.write(record, decision)
 
@@ -255,19 +284,17 @@ class Steering:
             tell()
 
     def close(self) -> None:
-        """Learn what is left, flush and close the trace and end the control, where there are any; all are tried."""
-        control, self.control = self.control, None
-        try:
-            if control is not None:
-                control.stop()
-        finally:
-            try:
-                if self.active:
-                    self.learn()
-            finally:
-                writer, self.writer = self.writer, None
-                if writer is not None:
-                    writer.close()
+        """Learn what is left, close the trace, end the control and the metrics, where there are any; all are tried."""
+        with ExitStack() as ending:  # from the last one up
+            if self.writer is not None:
+                ending.callback(setattr, self, "writer", None)
+                ending.callback(self.writer.close)
+            if self.active:
+                ending.callback(self.learn)
+            for each in (self.metrics, self.control):
+                if each is not None:
+                    ending.callback(each.stop)
+            self.metrics = self.control = None
 
     def _begin(self, scheduler: Any, collector: collect.Collector) -> None:
         """Before the first step, and the first after steps that were left to vLLM."""
@@ -280,6 +307,12 @@ class Steering:
         self._stages = stages(scheduler)
         self._pipeline = Pipeline(self._stages) if self._stages > 1 else None
 
+    def _rest(self) -> None:
+        """The engine has nothing to do: no step will come by when somebody asks what is believed."""
+        sums = self.sums
+        if sums is not None and sums.peeked_after != sums.steps:
+            sums.hand_over(self._controller)
+
     def _expect(self, step: collect.Step | Unsteered) -> None:
         lost = self._flight.add(step)
         if lost is not None:
@@ -287,10 +320,11 @@ class Steering:
 
     def _give_up(self, step: collect.Step | Unsteered) -> None:
         """Close the decision of a step whose output never came, so that later records meet their own decisions."""
+        self.lost += 1
         self._miss("the output of a scheduled step never came")
         if isinstance(step, collect.Step):
             self.learn()  # of the step before, if that was put off
-            self._unlearnt = step.controller, collect.lost(step)
+            self._unlearnt = step.controller, collect.lost(step), step.vllms_k
             self.learn()
 
     def _miss(self, what: str) -> None:

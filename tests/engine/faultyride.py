@@ -7,7 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +18,15 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from adaptk import GoodputTable
 from adaptk.vllm_plugin import control, plugin, steering, weights
 from adaptk.vllm_plugin import scheduler as scheduling
+from adaptk.vllm_plugin.metrics import beliefs, page
 from tests.engine.driver import Step, Worker, build_config, build_scheduler, make_request
+from tests.engine.metricspages import free_port, scraped
 
 K_MAX = 7
 REQUESTS, TOKENS = 15, 40
 LATER = 40  # the step from which on the engine counts as in flight
 WEIGHTS = 50  # the step before which they are replaced
+SCRAPE = 60  # the step before which somebody asks for the metrics
 MODES = {24: "off", 28: "shadow", 32: "on", 64: "off", 66: "on"}
 SCHEDULE = [[1, 2, 5], [3, 16, 2]]
 
@@ -58,6 +61,13 @@ class KnownText(Worker):
 
 def known_token(rid: str, place: int) -> int:
     return 100 + (int(rid) * 31 + place * 7) % 300
+
+
+def asked(server: Any) -> str:
+    """The page of a ``MetricsServer``, or why there is none."""
+    with suppress(OSError):
+        return scraped(f"http://{server.host}:{server.port}/metrics")
+    return "none"
 
 
 class Log(logging.Handler):
@@ -110,6 +120,7 @@ class Ride:
         self.calls: list[str] = []  # that arrived at the engine
         self.rpc = weights._watched(lambda _, method: self.calls.append(method), weights._by_rpc)
         self.scheduler: Any = None
+        self.metrics = ""  # what was answered
 
     @property
     def steering(self) -> Any:
@@ -136,6 +147,7 @@ class Ride:
     def _surroundings(self) -> Iterator[None]:
         settings = {"": "on", "_ARMS": "0,1,2,3,5,7", "_BUDGET": "0.2"}
         settings |= {"_TRACE": str(self.folder / "trace-{rank}.jsonl"), "_CONTROL": str(self.folder / "mode")}
+        settings["_METRICS_PORT"] = str(free_port())
         if not self.asynchronous:
             settings["_TABLE"] = str(self.folder / "table.json")
         with pytest.MonkeyPatch.context() as patch:
@@ -145,6 +157,9 @@ class Ride:
             patch.setattr(scheduling, "_made", {})
             patch.setattr(steering, "time", SimpleNamespace(perf_counter=lambda: self.clock))
             patch.setattr(control, "PERIOD_S", 60.0)  # it looks when it is told to
+            patch.setattr(page, "_PATIENCE_S", 0.0)  # who asks does so between two steps, and holds up the next one
+            for module in (page, beliefs):
+                patch.setattr(module, "GIVE_WAY_S", 0.0)
             (self.folder / "mode").unlink(missing_ok=True)
             yield
 
@@ -173,12 +188,14 @@ class Ride:
             self.steps += 1
 
     def _between_steps(self) -> None:
-        """Somebody writes another mode, and the control's thread looks; a trainer replaces the weights."""
+        """Somebody writes another mode, and the control's thread looks, or asks for metrics; weights are replaced."""
         if self.steps in MODES and self.steering is not None and self.watching:
             (self.folder / "mode").write_text(MODES[self.steps])
             once = Once()
             control._watch(weakref.ref(self.steering), self.look, once)
             self.watching = once.looks == 2
+        if self.steps == SCRAPE and self.steering is not None and self.steering.metrics is not None:
+            self.metrics = asked(self.steering.metrics)
         if self.steps == WEIGHTS:
             self.rpc(SimpleNamespace(scheduler=self.scheduler), "update_weights")
 

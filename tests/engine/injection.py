@@ -15,6 +15,7 @@ from typing import Any
 
 import adaptk
 from adaptk import vllm_plugin
+from adaptk.vllm_plugin import metrics
 
 
 class InjectedError(Exception):
@@ -24,7 +25,7 @@ class InjectedError(Exception):
 def modules() -> list[ModuleType]:
     """The core's modules and the plugin's."""
     found = []
-    for package in (adaptk, vllm_plugin):
+    for package in (adaptk, vllm_plugin, metrics):
         names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.ispkg]
         found += [importlib.import_module(f"{package.__name__}.{name}") for name in names if name != "__main__"]
     return found

@@ -16,6 +16,7 @@ import pytest
 from adaptk.cli.main import main
 from tests.engine import versions
 from tests.engine.engine import NGRAM
+from tests.engine.metricspages import free_port, parsed, scraped
 from tests.engine.servers import serving
 
 OPTIONS = {
@@ -37,10 +38,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(model: Path, folder: Path) -> Iterator[openai.OpenAI]:
+def metrics_port() -> int:
+    """Where the first rank serves its metrics; the second one has the next port."""
+    return free_port(ranks=2)
+
+
+@pytest.fixture(scope="module")
+def client(model: Path, folder: Path, metrics_port: int) -> Iterator[openai.OpenAI]:
     """A client of the one server here; no variable asks for adaptk."""
     versions.need_engine()
     options = {"trace": f"{folder}/trace-{{rank}}.jsonl", "control": f"{folder}/mode-{{rank}}", "strict": True}
+    options["metrics_port"] = metrics_port
     config = folder / "config.yaml"
     config.write_text(json.dumps({"additional-config": {"adaptk": options}}))  # which is YAML, too
     with serving(model, folder / "log", {**OPTIONS, "config": str(config)}) as address:
@@ -86,6 +94,17 @@ def test_each_rank_is_steered_and_recorded_on_its_own(client: openai.OpenAI, fol
         (line,) = [line for line in lines if f"EngineCore_DP{rank}" in line]
         assert "mode on, arms (0, 1, 3, 7)" in line
         assert "(set by adaptk for capture only; vLLM's own K is 7)" in line
+
+
+def test_each_rank_serves_its_own_metrics(client: openai.OpenAI, folder: Path, metrics_port: int) -> None:
+    """At a port of its own, labelled by its index as vLLM labels its own metrics; the trace holds as many tokens."""
+    tokens = []
+    for rank in (0, 1):
+        page = parsed(scraped(f"http://127.0.0.1:{metrics_port + rank}/metrics"))
+        labels = {(s.labels["model_name"], s.labels["engine"]) for s in page.samples("adaptk_steps_total")}
+        assert labels == {("tiny", str(rank))}
+        tokens.append(page.sum("adaptk_tokens_total"))
+    assert all(0 < mine <= traced for mine, traced in zip(tokens, emitted(folder), strict=True))
 
 
 def test_one_rank_is_switched_off(client: openai.OpenAI, folder: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from adaptk import trace
 from adaptk.vllm_plugin import patches
+from adaptk.vllm_plugin.metrics import server
 from tests.engine.faultyride import Log, Ride, write_table
 from tests.engine.injection import Fault, functions, injected, modules, watched
 
-# The boundary itself: it holds nothing but the guards, and what they do; the last two are those of the threads.
+# The boundary itself: it holds nothing but the guards, and what they do; the last three are those of the threads.
 BOUNDARY = frozenset(
     f"vllm_plugin.{name}"
     for name in (
@@ -31,6 +32,7 @@ BOUNDARY = frozenset(
         "boundary.close",
         "weights._guarded",
         "control._watch",
+        "metrics.server._serve",
     )
 ) | {"trace.TraceWriter._run"}
 # What runs in a thread of its own or after the last step: adaptk may stay in charge where it fails.
@@ -40,6 +42,8 @@ OFF_THE_STEP = (
     "vllm_plugin.steering.Steering.close",
     "vllm_plugin.steering.Steering.mode",
     "vllm_plugin.capture.",
+    *(f"vllm_plugin.metrics.{name}." for name in ("serving", "server", "page", "rows", "beliefs", "reference")),
+    "mirror.",
 )
 STARTS = {"from the start": "entering", "in flight": "in flight"}
 Reached = dict[tuple[bool, str], set[str]]
@@ -85,6 +89,7 @@ def reached(model: Path, folder: Path, log: Log) -> Reached:
         with watched(partial(_add_to_last, phases)):
             ride.run()
         ride.check()
+        assert "adaptk_reference_tokens_total{" in ride.metrics
         assert ride.steering.active
         assert log.lines == []
         *_, in_flight, ending = phases
@@ -141,11 +146,16 @@ def _ride_with_fault(
         ride.run()
     for writer in list(trace._open_writers):  # those that nobody could close
         writer.close()
+    for http in list(server._open):
+        http.wake()
     ride.check()
     assert fault.raised, "it was not called"
-    assert len(log.lines) == 1, log.lines
+    assert log.lines
+    assert len(set(log.lines)) == len(log.lines), log.lines
+    others = [line for line in log.lines if "metrics" not in line]  # where they are made, each part tells its fault
+    assert len(others) <= 1, log.lines
     steering = ride.steering
-    if steering is not None and not name.startswith(OFF_THE_STEP):
+    if others and steering is not None and not name.startswith(OFF_THE_STEP):
         assert not steering.active
         assert steering.faults == (1 if start == "in flight" else steering.faults)
         assert steering.faults <= 1

@@ -14,7 +14,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.trace import TraceWriter
-from adaptk.vllm_plugin import adaptive, capture, compat, drafters, refusals
+from adaptk.vllm_plugin import adaptive, capture, compat, drafters, refusals, traceheader
 from adaptk.vllm_plugin.identity import table_key
 from adaptk.vllm_plugin.start import StartError, _described
 from adaptk.vllm_plugin.steering import _takes
@@ -101,10 +101,8 @@ class TestSeed:
         for part in (
             "adaptk 0.",
             f"vLLM {compat.vllm_version()}",
-            "mode on",
-            "(0, 1, 3)",
-            "name=bench",
-            str(path),
+            "mode on, arms (0, 1, 3)",
+            f"(0, 1, 3), table {path} (model=tiny, name=bench)",
             "none",
         ):
             assert part in line
@@ -459,8 +457,51 @@ def test_decodes_are_told_to_who_can_take_them_by_name() -> None:
 
 
 def test_settings_of_later_versions_are_named(model: Path, log: Lines) -> None:
-    """A setting that this version does not serve gets one warning each, and is not silently dropped."""
-    settings = Settings(mode="on", state="s", metrics_port=9000)
+    """A setting that this version does not serve gets one warning, and is not silently dropped."""
+    settings = Settings(mode="on", state="s")
     assert build_scheduler(adaptive(Scheduler, settings=settings), build_config(model)).adaptk.active
-    for name in ("ADAPTK_STATE", "ADAPTK_METRICS_PORT"):
-        assert len(log.having(f"{name} is not available")) == 1
+    assert len(log.having("ADAPTK_STATE is not available")) == 1
+
+
+class TestTraceHeader:
+    """The first line of a trace says what a reader needs to go on from."""
+
+    @staticmethod
+    def header(model: Path, folder: Path, config: Any = None, controller: Any = None, **settings: Any) -> Any:
+        given = Settings(mode="on", trace=str(folder / "trace.jsonl"), **settings)
+        cls = adaptive(Scheduler, controller=controller, settings=given)
+        build_scheduler(cls, config or build_config(model)).shutdown()
+        return json.loads((folder / "trace.jsonl").read_text().splitlines()[0])
+
+    def test_the_seed_table_can_be_made_again(self, model: Path, tmp_path: Path) -> None:
+        """From its fields, which are those of a table's file."""
+        rows = [{"batch": b, "k": k, "itl_ms": 10.0 + k, "n": 9, "low_ms": 9.0} for b in (1, 16) for k in (0, 1, 3)]
+        table = GoodputTable.from_rows(rows, [0.8, 0.7], {"name": "bench"}, supply=[0.9, 0.5])
+        table.save(tmp_path / "table.json")
+        header = self.header(model, tmp_path, table=str(tmp_path / "table.json"))
+        assert (header["k_max"], header["rank"], header["trusted"]) == (7, 0, True)
+        assert GoodputTable.from_rows(**header["seed_table"]) == table
+
+    def test_a_schedule_is_one_too(self, model: Path, tmp_path: Path) -> None:
+        header = self.header(model, tmp_path, build_config(model, schedule=[[1, 8, 3], [9, 16, 1]]))
+        assert GoodputTable.from_schedule(**header["seed_table"]).schedule == ((1, 8, 3), (9, 16, 1))
+
+    def test_without_a_table_there_is_none(self, model: Path, tmp_path: Path) -> None:
+        """Nor where a policy has none, or what it calls so is no table of ours."""
+        assert self.header(model, tmp_path)["seed_table"] is None
+        policy = cycling((1,))
+        policy.table = [[1, 2, 3]]  # type: ignore[attr-defined]
+        assert self.header(model, tmp_path, controller=policy)["seed_table"] is None
+
+    def test_a_huge_table_is_left_out(self, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A trace's first line is read by everything that reads the trace."""
+        controller = Controller(GoodputTable.from_schedule([[1, 8, 3]]), seed=0)
+        assert self.header(model, tmp_path, controller=controller)["seed_table"] is not None
+        monkeypatch.setattr(traceheader, "_MOST_BYTES", 20)
+        assert self.header(model, tmp_path, controller=controller)["seed_table"] is None
+
+    def test_a_table_of_another_engine_is_not_trusted(self, model: Path, tmp_path: Path) -> None:
+        table = TestTableOfAnotherEngine.saved(tmp_path, {"device": "H100"})
+        header = self.header(model, tmp_path, table=table, allow_mismatch=True)
+        assert header["trusted"] is False
+        assert header["seed_table"]["meta"]["key"] == {"device": "H100"}

@@ -442,7 +442,8 @@ class TestOtherRefusals:
         """The log has told of a schedule by then, which is not followed."""
         monkeypatch.setenv("ADAPTK_TABLE", str(tmp_path / "missing.json"))
         scheduler = in_its_process(configuration(model))
-        assert log.having("adaptk set num_speculative_tokens_per_batch_size")
+        (line,) = log.having("adaptk set num_speculative_tokens_per_batch_size")
+        assert "No step follows it: K is adaptk's in mode on and vLLM's own, 7, in shadow." in line
         (line,) = log.having("is inactive")
         assert line.endswith("The number of drafts is num_speculative_tokens, 7, throughout")
         assert first_k(scheduler) == 7

@@ -1,0 +1,175 @@
+"""The port that metrics are served at: whose it is, what it answers, and that it is given back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from adaptk.vllm_plugin.metrics import server
+from adaptk.vllm_plugin.metrics.server import MetricsServer
+from tests.engine.conftest import Lines
+from tests.engine.metricspages import free_port
+
+
+def answer(accept: str) -> tuple[str, bytes]:
+    return "text/plain", b"page " + accept.encode()
+
+
+@contextmanager
+def served(port: int, host: str = "127.0.0.1", making: Callable[[str], tuple[str, bytes]] = answer) -> Iterator[str]:
+    server = MetricsServer(host, port, making)
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+def read(url: str, **headers: str) -> bytes:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+        return bytes(response.read())
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:{}/metrics"),
+        ("localhost", "http://127.0.0.1:{}/metrics"),
+        ("0.0.0.0", "http://0.0.0.0:{}/metrics"),
+        ("::1", "http://[::1]:{}/metrics"),
+    ],
+)
+def test_any_address_of_this_machine(host: str, url: str) -> None:
+    """By name, of either family, or all of them; the URL in the log can be opened as it stands."""
+    port = free_port()
+    with served(port, host) as at:
+        assert at == url.format(port)
+        assert read(at, Accept="x/y") == b"page x/y"
+
+
+def test_the_page_is_at_one_path() -> None:
+    """A query does not matter, anything else is refused with a hint."""
+    with served(free_port()) as url:
+        assert read(url + "?name[]=x").startswith(b"page ")
+        for path in ("/", "/metric", "/metrics/x"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                read(url.removesuffix("/metrics") + path)
+
+
+def test_a_taken_port_stays_whose_it_is() -> None:
+    """The second one is refused, the first one still answers."""
+    port = free_port()
+    with served(port) as url:
+        with pytest.raises(OSError, match="in use"):
+            MetricsServer("127.0.0.1", port, answer)
+        assert read(url).startswith(b"page ")
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
+def test_a_host_that_is_not_ours(host: str) -> None:
+    with pytest.raises(OSError, match=r"."):
+        MetricsServer(host, free_port(), answer)
+
+
+def test_stop_gives_port_and_thread_back() -> None:
+    """At once, as often as it is called, and though a client is connected that says nothing."""
+    port = free_port()
+    before = threading.active_count()
+    for _ in range(3):
+        server = MetricsServer("127.0.0.1", port, answer)
+        with socket.create_connection(("127.0.0.1", port)):
+            assert read(server.url).startswith(b"page ")
+            server.stop()
+            server.stop()
+    until = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def test_silent_clients_hold_nobody_up() -> None:
+    """Each has a thread of its own."""
+    port = free_port()
+    with served(port) as url:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        assert read(url).startswith(b"page ")
+        for one in silent:
+            one.close()
+
+
+def test_a_forked_child_does_not_hold_the_port() -> None:
+    """Else it could not be had again as long as the child lives."""
+    port = free_port()
+    heard, told = os.pipe()
+    with served(port):
+        child = os.fork()
+        if child == 0:
+            os.read(heard, 1)
+            os._exit(0)
+    try:
+        with served(port) as url:
+            assert read(url).startswith(b"page ")
+    finally:
+        os.write(told, b".")
+        os.waitpid(child, 0)
+        os.close(heard)
+        os.close(told)
+
+
+def test_a_process_out_of_files_is_not_kept_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that cannot be let in waits; between two tries there is a pause, and it is answered once that goes."""
+    port, napped = free_port(), threading.Event()
+
+    def nap(seconds: float) -> None:
+        assert seconds > 0.0
+        napped.set()
+        time.sleep(0.01)
+
+    monkeypatch.setattr(server, "time", SimpleNamespace(sleep=nap))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served(port), socket.socket() as client:
+        lowest = os.dup(0)  # free again, and the next one that would be opened
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+        try:
+            client.connect(("127.0.0.1", port))
+            assert napped.wait(10)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        client.settimeout(10)
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"200" in client.recv(100)
+
+
+def test_a_page_that_fails_is_told_once(log: Lines) -> None:
+    """Who asks gets a 500 each time."""
+
+    def fail(_: str) -> tuple[str, bytes]:
+        raise RuntimeError("no page")
+
+    with served(free_port(), making=fail) as url:
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError, match="500"):
+                read(url)
+    assert len(log.having("could not answer")) == len(log.lines) == 1
+
+
+def test_a_client_that_goes_away_is_not_told(log: Lines) -> None:
+    """In the middle of its request or of the answer."""
+    port = free_port()
+    with served(port, making=lambda _: ("text/plain", b"x" * 10_000_000)) as url:
+        for sent in (b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n"):
+            one = socket.create_connection(("127.0.0.1", port))
+            one.sendall(sent)
+            one.close()
+        assert len(read(url)) == 10_000_000
+    assert log.lines == []
