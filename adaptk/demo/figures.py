@@ -38,7 +38,7 @@ def draw(parts: Sequence[Row], played: Mapping[str, Sequence[Played]], out: Path
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise PlotError("no picture without matplotlib: pip install 'adaptk[plots]'") from error
+        raise PlotError("no picture without matplotlib: pip install 'adaptk[tools]'") from error
     figure = Figure(figsize=(12, 7), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1))

@@ -13,7 +13,7 @@ from adaptk.demo.measure import Turn
 from adaptk.demo.model import ensure_model
 from adaptk.demo.policies import ADAPTK, NONE, POLICIES, RIGHT_AND_WRONG, Played, Recorder, steered
 from adaptk.demo.profile import BATCHES, QUICK_BATCHES, profile
-from adaptk.demo.progress import Progress
+from adaptk.progress import Progress
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
 from adaptk.trace import TraceWriter

@@ -37,7 +37,8 @@ def read_prompts(path: Path | None) -> tuple[str, ...]:
         return _read(files("adaptk.data").joinpath("prompts.jsonl").read_bytes(), "the built-in prompts")
     try:
         if not path.is_file():
-            raise PromptsError(f"{path}: there is no such file: give a JSONL file with a prompt on each line")
+            what = "is no regular file" if path.exists() else "there is no such file"
+            raise PromptsError(f"{path}: {what}: give a JSONL file with a prompt on each line")
         if path.stat().st_size > MAX_BYTES:
             raise PromptsError(f"{path}: has {path.stat().st_size} bytes, more than {MAX_BYTES}: give fewer prompts")
         return _read(path.read_bytes(), str(path))

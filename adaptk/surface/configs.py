@@ -169,7 +169,8 @@ def _decoded(file: Path) -> dict[str, Any]:
     remedy = "give a model's folder or its config.json, or --preset NAME"
     try:
         if not file.is_file():
-            raise ConfigError(f"{file}: there is no such file: {remedy}")
+            what = "is no regular file" if file.exists() else "there is no such file"
+            raise ConfigError(f"{file}: {what}: {remedy}")
         if (size := file.stat().st_size) > _MAX_BYTES:
             raise ConfigError(f"{file}: has {size} bytes, too many for a configuration: {remedy}")
         content = msgspec.json.decode(file.read_bytes())

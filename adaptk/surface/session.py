@@ -29,7 +29,7 @@ _CALLS = LEAST + 2  # of a cell in that pass, warming up included
 
 
 class Watcher(Protocol):
-    """Is told what is being done; :class:`adaptk.demo.progress.Progress` is one."""
+    """Is told what is being done; :class:`adaptk.progress.Progress` is one."""
 
     def begin(self, what: str, total: int) -> None:
         """Work of ``total`` pieces begins."""

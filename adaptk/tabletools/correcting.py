@@ -116,9 +116,9 @@ def _lost(table: GoodputTable, corrected: GoodputTable) -> list[str]:
     if dropped and table.has_times:
         notes.append(f"rows of K={','.join(map(str, dropped))} are left out: these were no arms of the controller")
     if table.contexts:
-        notes.append(
-            f"the table's {len(table.contexts)} levels of context are one: the mean context when the state was saved"
-        )
+        levels = len(table.contexts)
+        were = f"{levels} levels of context are one" if levels > 1 else "level of context has changed"
+        notes.append(f"the table's {were}: the mean context when the state was saved")
     return notes
 
 

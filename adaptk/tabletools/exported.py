@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 FIELD = "num_speculative_tokens_per_batch_size"
 
@@ -24,6 +25,11 @@ def fragment(triples: Sequence[Sequence[int]]) -> str:
       ]
     }
     """
-    most = max(1, *(k for _, _, k in triples))
+    most = fields(triples)["num_speculative_tokens"]
     ranges = ",\n    ".join(json.dumps(list(triple)) for triple in triples)
     return f'{{\n  "num_speculative_tokens": {most},\n  "{FIELD}": [\n    {ranges}\n  ]\n}}'
+
+
+def fields(triples: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The same as values."""
+    return {"num_speculative_tokens": max(1, *(k for _, _, k in triples)), FIELD: [list(triple) for triple in triples]}

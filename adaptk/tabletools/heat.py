@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adaptk.tabletools.spans import Span, Spans
+from adaptk.spans import Span, Spans
 from adaptk.tabletools.survey import Cell, Survey
 
 MOST_ROWS = 24

@@ -107,6 +107,7 @@ def notes(seen: Survey, source: GoodputTable) -> list[str]:
     said = []
     if source.acceptance is None:
         said.append("Acceptance is unknown: 0.7 is assumed at every position, and every best K rests on that.")
+    said += _reach(seen, source)
     if seen.beyond is not None:
         said.append(f"Above batch {seen.beyond} there are no rows: times go on in a line.")
     if not source.knows(0):
@@ -115,6 +116,26 @@ def notes(seen: Survey, source: GoodputTable) -> list[str]:
     if seen.context is None and level is not None and len(source.contexts) > 1:
         others = ", ".join(f"{other:g}" for other in source.contexts if other != level)
         said.append(f"This is context {level:g}; --context {others} gives the other levels.")
+    return said
+
+
+def _reach(seen: Survey, source: GoodputTable) -> list[str]:
+    """Batch sizes that are told of below the rows, and above those of one K."""
+    level = level_of(source, seen.context)
+    ends: dict[int, int] = {}
+    least = seen.max_batch
+    for row in source.rows:
+        if row.context == level:
+            ends[row.k] = max(row.batch, ends.get(row.k, 0))
+            least = min(row.batch, least)
+    said = [f"Below batch {least} there are no rows: times are those of batch {least}."] if least > 1 else []
+    most = min(seen.max_batch, max(ends.values(), default=0))
+    short: dict[int, list[str]] = {}
+    for k, end in sorted(ends.items()):
+        if end < most:
+            short.setdefault(end, []).append(str(k))
+    for end, ks in sorted(short.items()):
+        said.append(f"K={', '.join(ks)}: no rows above batch {end}; the times there are taken from other rows.")
     return said
 
 

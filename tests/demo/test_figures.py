@@ -31,5 +31,5 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     """The extra is named."""
     for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(figures.PlotError, match=r"adaptk\[plots\]"):
+    with pytest.raises(figures.PlotError, match=r"adaptk\[tools\]"):
         figures.draw(_parts(), {}, tmp_path / "picture.png")

@@ -7,7 +7,7 @@ import pytest
 from adaptk.demo import load, session
 from adaptk.demo.measure import Run, Step, Turn
 from adaptk.demo.policies import POLICIES
-from adaptk.demo.progress import Progress
+from adaptk.progress import Progress
 
 
 def test_every_policy_plays_every_phase_once_a_round() -> None:

@@ -54,8 +54,8 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     """A missing file and a folder."""
-    for path in (tmp_path / "missing.jsonl", tmp_path):
-        with pytest.raises(PromptsError, match="there is no such file"):
+    for path, why in ((tmp_path / "missing.jsonl", "there is no such file"), (tmp_path, "is no regular file")):
+        with pytest.raises(PromptsError, match=why):
             read_prompts(path)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from adaptk.spans import plain
 from adaptk.table import GoodputTable
 from adaptk.tabletools.heat import MOST_ROWS, heat_map
-from adaptk.tabletools.spans import plain
 from adaptk.tabletools.survey import survey
 from tests.strategies import rows_of, timed_tables
 from tests.tabletools.measured import public_table

@@ -52,6 +52,20 @@ class TestLines:
         assert "key: none" in plain
         assert "0.7 is assumed" in plain.replace("\n", " ")
 
+    def test_what_lies_beyond_the_rows_is_named(self) -> None:
+        """Below the first batch size, above the last, and above the last of one K; nothing where all are there."""
+        rows = [
+            {"batch": b, "k": k, "itl_ms": 5.0 + 0.1 * b * k}
+            for b in (8, 32, 64)
+            for k in (0, 1, 3)
+            if (b, k) != (64, 3)
+        ]
+        text = everything(GoodputTable.from_rows(rows, [0.5]), max_batch=100)
+        assert "Below batch 8 there are no rows: times are those of batch 8." in text
+        assert "Above batch 64 there are no rows" in text
+        assert "K=3: no rows above batch 32; the times there are taken from other rows." in text
+        assert "no rows" not in everything(GoodputTable.from_rows([{**row, "batch": 1} for row in rows[:3]], [0.5]))
+
     def test_ties_are_named(self) -> None:
         """With the lead and the interval that it lies in."""
         text = everything(with_intervals(0.04, COUNTS))
