@@ -86,7 +86,7 @@ def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
     TraceError
         If the file or its header cannot be read, or, unless ``lenient``, a row.
     """
-    reader = _Reader(path, lenient)
+    reader = Reader(path, lenient)
     rows, lines = [], []
     for row in reader:
         rows.append(row)
@@ -96,10 +96,15 @@ def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
 
 def iter_trace(path: str | os.PathLike[str], lenient: bool = False) -> Iterator[TraceRow]:
     """The rows of a trace one after the other, in constant memory; parameters and errors as :func:`read_trace`."""
-    return iter(_Reader(path, lenient))
+    return iter(Reader(path, lenient))
 
 
-class _Reader:
+class Reader:
+    """The rows of a trace, read as they are asked for: ``header`` first, ``skipped`` and ``line`` go along.
+
+    Parameters and errors are those of :func:`read_trace`.
+    """
+
     def __init__(self, path: str | os.PathLike[str], lenient: bool) -> None:
         self.path = Path(path)
         self.skipped = 0

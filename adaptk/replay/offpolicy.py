@@ -226,7 +226,7 @@ def _sample(rows: Sequence[TraceRow], target: Target, least_effective: float) ->
     numbers, weights, certain, outcomes, whole, ks, batches = [], [], [], [], [], [], []
     plans: list[Plan] = []
     for number, (row, following) in enumerate(pairwise(rows)):
-        decision, ms = row.decision, _ms(following.step)
+        decision, ms = row.decision, ms_of(following.step)
         reason = _unusable(row, following)
         if reason is not None or decision is None or ms is None:
             left_out[reason or "no time"] += 1
@@ -240,7 +240,7 @@ def _sample(rows: Sequence[TraceRow], target: Target, least_effective: float) ->
         numbers.append(number)
         weights.append(plan.get(decision.k, 0.0) / decision.propensity)
         certain.append(decision.propensity >= _CERTAIN)
-        outcomes.append((_tokens(following.step), ms))
+        outcomes.append((tokens_of(following.step), ms))
         whole.append(_made(following.step) == decision.k)
         ks.append(decision.k)
         batches.append(_load(row.step))
@@ -366,7 +366,7 @@ def _load(step: StepRecord) -> int:
     return max(1, decoding(step.batch_size, step.decodes))
 
 
-def _tokens(step: StepRecord) -> int:
+def tokens_of(step: StepRecord) -> int:
     """Tokens that counted, else one per decoding request and accepted draft."""
     if step.emitted is not None:
         return sum(step.emitted)
@@ -378,7 +378,7 @@ def _made(step: StepRecord) -> int:
     return step.k if step.draft_k is None else step.draft_k
 
 
-def _ms(step: StepRecord) -> float | None:
+def ms_of(step: StepRecord) -> float | None:
     """The worker's own time where known, else the wall's; ``None`` for what is no time."""
     for ms in (step.device_ms, step.elapsed_ms):
         if ms is not None and SHORTEST_MS <= ms <= LONGEST_MS:

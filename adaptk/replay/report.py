@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import html
 import platform
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from adaptk._version import __version__
+from adaptk.htmlpage import document, escaped, table
 from adaptk.outputs import write_whole
 from adaptk.replay.evaluate import Row
 from adaptk.replay.scenarios import Scenario
@@ -26,29 +26,7 @@ from adaptk.replay.views.terminal import interval, passes, share
 from adaptk.textlines import number
 
 STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto; padding: 1rem;
-  max-width: 72rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.3rem; margin-top: 2.2rem; }
-section.scenario { border-top: 1px solid #ccc; margin-top: 1.6rem; }
-section.scenario h3 { font-size: 1.1rem; margin-bottom: .2rem; }
-p, li { max-width: 46rem; } p { margin: .5rem 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
-th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { border-bottom: 2px solid #888; white-space: normal; vertical-align: bottom; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-tr.own td, tr.own td:first-child { font-weight: 600; background: #eaf3fa; }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
-figure { margin: .4rem 0; flex: 1 1 22rem; max-width: 31rem; min-width: 0; }
-figure img { width: 100%; height: auto; } figcaption { font-size: .8rem; color: #444; }
-.warn { background: #fff3d6; padding: .4rem .7rem; }
-code { font-size: .9em; overflow-wrap: anywhere; }
-dt { font-weight: 600; } dd { margin: 0 0 .5rem 1rem; max-width: 45rem; }
-@media print { body { font-size: 11px; max-width: none; padding: 0; } .wide { overflow: visible; }
-  h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; }
-  table { font-size: 9px; } th, td { padding: .1rem .3rem; }
-  figure { max-width: 48%; flex-basis: 45%; } }
+section.scenario { border-top: 1px solid var(--line); margin-top: 1.6rem; }
 """
 
 
@@ -93,19 +71,15 @@ def render(content: Content) -> str:
     ran = [scenario for scenario in content.scenarios if scenario.name in by_scenario]
     checked = any(part.passed is not None for part in found)
     body = [
-        f"<h1>{_text(content.title)}</h1>",
+        f"<h1>{escaped(content.title)}</h1>",
         *_what_ran(content, len(ran)),
         *(_over_all(overall(content.rows), len(ran), checked) if len(ran) > 1 else ()),
         f"<h2>{'Scenarios' if len(ran) > 1 else 'Scenario'}</h2>",
-        *([f"<p>{_text(content.left_out)}</p>"] if content.left_out else ()),
+        *([f"<p>{escaped(content.left_out)}</p>"] if content.left_out else ()),
         *(part for scenario in ran for part in _scenario(scenario, by_scenario[scenario.name], content)),
         *_definitions(),
     ]
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(content.title)}</title><style>{STYLE}</style>"
-    )
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+    return document(content.title, body, STYLE)
 
 
 def _what_ran(content: Content, scenarios: int) -> list[str]:
@@ -114,7 +88,7 @@ def _what_ran(content: Content, scenarios: int) -> list[str]:
     lines = [
         f"<p>{content.created:%Y-%m-%d %H:%M} UTC. adaptk {__version__}, Python {platform.python_version()}, NumPy "
         f"{np.__version__}.</p>",
-        f"<p><code>{_text(shlex.join(content.command))}</code></p>",
+        f"<p><code>{escaped(shlex.join(content.command))}</code></p>",
         f"<p>{_count(scenarios, 'scenario')}, {_count(len(policies), 'policy', 'policies')}, "
         f"{_count(len(seeds), 'seed')} ({', '.join(map(str, seeds)) or 'none'}): {len(content.rows)} runs. "
         "All policies of a seed meet the same world.</p>",
@@ -122,7 +96,7 @@ def _what_ran(content: Content, scenarios: int) -> list[str]:
     if content.cut_short:
         lines.append('<p class="warn">Interrupted: this is what was finished until then.</p>')
     marks = {remarks.ONE_SEED: ' class="warn"'}
-    return [*lines, *(f"<p{marks.get(note, '')}>{_text(note)}</p>" for note in content.notes)]
+    return [*lines, *(f"<p{marks.get(note, '')}>{escaped(note)}</p>" for note in content.notes)]
 
 
 def _over_all(parts: Sequence[Overall], scenarios: int, checked: bool) -> list[str]:
@@ -138,7 +112,7 @@ def _over_all(parts: Sequence[Overall], scenarios: int, checked: bool) -> list[s
         "<h2>Summary</h2>",
         f"<p>Geometric means over {scenarios} scenarios of equal weight, with 90 % intervals over seeds: they hold for "
         "these scenarios. Policies that ran in fewer are at the end and not to be compared with the others.</p>",
-        _table(head + ["passed"] * checked, rows),
+        table(head + ["passed"] * checked, rows),
     ]
 
 
@@ -146,10 +120,10 @@ def _scenario(scenario: Scenario, parts: Sequence[Summary], content: Content) ->
     pictures = [goodput_picture(parts), *content.stories.get(scenario.name, ())]
     verdict = remarks.verdict(scenario, content.rows)
     return [
-        f'<section class="scenario" id="{_text(scenario.name)}"><h3>{_text(scenario.name)}</h3>',
-        f"<p>{_text(scenario.about)}<br>{_text(remarks.engine(scenario))}</p>",
+        f'<section class="scenario" id="{escaped(scenario.name)}"><h3>{escaped(scenario.name)}</h3>',
+        f"<p>{escaped(scenario.about)}<br>{escaped(remarks.engine(scenario))}</p>",
         _figures_table(parts),
-        *([f"<p><strong>{_text(verdict)}</strong></p>"] if verdict else ()),
+        *([f"<p><strong>{escaped(verdict)}</strong></p>"] if verdict else ()),
         *_checks(scenario, parts),
         f'<div class="figures">{"".join(map(_figure, pictures))}</div></section>',
     ]
@@ -169,7 +143,7 @@ def _figures_table(parts: Sequence[Summary]) -> str:
         cells += [number(part.explore_ms, 8), number(part.regret_ms, 9), number(part.p50_ms, 7, 2)]
         cells += [number(part.p99_ms, 7, 2), share(part.below_k0), number(part.recovery_steps, 8, 0)]
         rows.append(cells)
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _checks(scenario: Scenario, parts: Sequence[Summary]) -> list[str]:
@@ -182,34 +156,25 @@ def _checks(scenario: Scenario, parts: Sequence[Summary]) -> list[str]:
         holding = [part.policy for part in judged if not part.failed.get(check.what)]
         fails = [f"{part.policy} ({part.failed[check.what]} of {part.seeds})" for part in failing]
         items.append(
-            f"<li>{_text(check.what)}<br>holds in all seeds: {_text(', '.join(holding) or 'none')}"
-            + (f"<br>fails: {_text(', '.join(fails))}" if fails else "")
+            f"<li>{escaped(check.what)}<br>holds in all seeds: {escaped(', '.join(holding) or 'none')}"
+            + (f"<br>fails: {escaped(', '.join(fails))}" if fails else "")
             + "</li>"
         )
     return ["<p>What must hold:</p><ul>", *items, "</ul>"]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
-    body = []
-    for row in rows:
-        kind = ' class="own"' if row[0] == "adaptk" else ""
-        body.append(f"<tr{kind}>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>")
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-
-
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     return (
-        f'<figure><img alt="{_text(picture.alt)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
+        f'<figure><img alt="{escaped(picture.alt)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escaped(picture.caption)}</figcaption></figure>"
     )
 
 
 def _definitions() -> list[str]:
     return [
         "<h2>How to read the figures</h2><dl>",
-        *(f"<dt>{_text(term.name)}</dt><dd>{_text(explained(term))}</dd>" for term in TERMS),
+        *(f"<dt>{escaped(term.name)}</dt><dd>{escaped(explained(term))}</dd>" for term in TERMS),
         "</dl>",
         "<p>Everything here is simulated. Step times come from published profiles, from rooflines made of datasheets, "
         "from surfaces calibrated on published ratios, or, where a trace was replayed, from its own steps. Noise, "
@@ -219,7 +184,3 @@ def _definitions() -> list[str]:
 
 def _count(n: int, one: str, many: str = "") -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
-
-
-def _text(text: str) -> str:
-    return html.escape(text, quote=True)

@@ -12,7 +12,7 @@ import pytest
 from adaptk.replay.evaluate import Row
 from adaptk.replay.scenarios import Scenario
 from adaptk.replay.sources import from_rows
-from adaptk.replay.views.files import read_rows, write_json
+from adaptk.replay.views.files import document, read_rows
 from adaptk.replay.views.standing import standing_lines, standings
 from tests.replay.tiny import row, tiny
 
@@ -95,8 +95,8 @@ def test_core_worlds_stand_together_and_those_apart_one_by_one() -> None:
 def test_rows_come_back_from_files_as_they_were(tmp_path: Path) -> None:
     rows = [*OWN, row("A", "no-drafter", 0, over_k0=math.nan, regret_ms=math.nan, passed=None, recoveries=[3, None])]
     one, two = tmp_path / "one.json", tmp_path / "two.json"
-    write_json(one, rows[:2], [], 0, False)
-    write_json(two, rows[2:], [], 0, False)
+    one.write_bytes(document(rows[:2], [], 0, False))
+    two.write_bytes(document(rows[2:], [], 0, False))
     back = read_rows([one, two])
     assert back[:4] == rows[:4]
     assert math.isnan(back[4].over_k0)

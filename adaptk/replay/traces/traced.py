@@ -27,6 +27,7 @@ from adaptk.replay.traces.tracefit import (
     played,
     samples_of,
     table_over_trace,
+    with_shape,
     with_table,
 )
 from adaptk.replay.traces.tracekinds import kinds
@@ -61,6 +62,7 @@ def traced_scenario(
     table: GoodputTable | None = None,
     arms: Sequence[int] | None = None,
     lenient: bool = False,
+    last: int | None = None,
 ) -> Traced:
     """Make a scenario of a recorded trace.
 
@@ -78,11 +80,13 @@ def traced_scenario(
         File that a ``TraceWriter`` wrote.
     table
         What policies are seeded with; it also shapes the cost of each K that the trace has not enough steps of. Without
-        one, it lies on the line through the other K.
+        one, a K between others that it has lies on the line through them, and one beyond them cannot be chosen.
     arms
-        The K that may be chosen; default: those that the trace names.
+        The K that may be chosen; default: those that the trace names and whose cost is known.
     lenient
         Skip and count rows that cannot be read, instead of refusing them.
+    last
+        Replay only so many steps, the last ones; default: all.
 
     Raises
     ------
@@ -91,7 +95,7 @@ def traced_scenario(
     ValueError
         If an arm is no K that can be replayed.
     """
-    rows = read_rows(path, lenient)
+    rows = read_rows(path, lenient, last)
     steps = rows.steps
     may = tuple(sorted(rows.arms if arms is None else set(arms)))
     if not may or may[0] < 0:
@@ -100,7 +104,8 @@ def traced_scenario(
     k_max = max(*may, *(step.k for step in steps), *(max(step.drafted) for step in steps))
     kind, drafter = kinds(runs.streams, k_max)
     load, engine = load_of(runs, kind), engine_of(steps, runs)
-    cost = _cost(path, samples, may, (engine.max_requests, k_max), table)
+    cost = _cost(path, samples, may, (engine.max_requests, k_max), table, chosen=arms is not None)
+    may = cost.arms
     world = World(cost.surface, drafter, load, most_steps(steps, load, engine.max_tokens), engine, cost.noise)
     before, ks = runs.before.tolist(), [step.k for step in steps]
     scenario = Scenario(
@@ -122,6 +127,7 @@ def traced_scenario(
 class _Cost(NamedTuple):
     surface: CostSurface
     noise: Noise
+    arms: tuple[int, ...]  # whose cost is known
     notes: list[str]
 
 
@@ -142,8 +148,9 @@ def _cost(
     arms: tuple[int, ...],
     size: tuple[int, int],
     table: GoodputTable | None,
+    chosen: bool,
 ) -> _Cost:
-    """The surface up to ``size`` (batch, K), with the noise around it."""
+    """The surface up to ``size`` (batch, K), with the noise around it; ``chosen``: the arms were asked for."""
     known = played(samples)
     missing = [k for k in range(size[1] + 1) if k not in known and (k in arms or k in samples.k)]
     if table is None or not table.has_times or not known:
@@ -154,19 +161,27 @@ def _cost(
                 f"{path}: {seen} played for at least {ENOUGH} steps, which does not tell what another costs: give a "
                 "table of step times, or only that K as arms"
             )
+    # A line beyond the K that were played may end anywhere, at no cost at all too.
+    beyond = [] if table is not None or not known else [k for k in missing if not known[0] < k < known[-1]]
+    if chosen and not set(arms).isdisjoint(beyond):
+        k = min(set(arms).intersection(beyond))
+        raise TraceError(f"{path}: {_seen(samples, k)}, which does not tell its cost: give a table of step times, or "
+                         "leave it out of the arms")  # fmt: skip
+    arms = tuple(k for k in arms if k not in beyond)
     fit = fit_cost(samples, known)
     surface = fit.surface(f"step times fitted to {Path(path).name}", *size, 2.0 * float(samples.context.max()))
     if table is not None:
         surface = with_table(surface, table, missing, known)
+    surface = with_shape(surface, beyond, known)
     usual = fit.expected(samples) / mean_factor(fit.noise)
-    notes = _cost_notes(samples, usual, missing, table is not None)
+    notes = _cost_notes(samples, usual, missing, beyond, table is not None)
     off = 1.0 if table is None else table_over_trace(surface, table, samples, known)
     if not 1.0 / FOREIGN <= off <= FOREIGN:
         notes.append(
             f"the table's step times are {off:.3g} times those of the trace in the median: policies start far from "
             "the truth; give a table of the engine that was recorded"
         )
-    return _Cost(surface, fit.noise, notes)
+    return _Cost(surface, fit.noise, arms, notes)
 
 
 def _load_notes(steps: Sequence[StepRecord], runs: Runs, load: Requests) -> list[str]:
@@ -200,14 +215,21 @@ def _load_notes(steps: Sequence[StepRecord], runs: Runs, load: Requests) -> list
     return notes
 
 
-def _cost_notes(samples: Samples, usual: Array, unknown: Sequence[int], shaped: bool) -> list[str]:
+def _seen(samples: Samples, k: int) -> str:
+    """How little a K was played."""
+    count = int(np.sum((samples.k == k) & (samples.drafting > 0)))
+    if count == 0:
+        return f"K={k} was never played"
+    return f"K={k} was played in {count} step{'s' if count > 1 else ''} only"
+
+
+def _cost_notes(
+    samples: Samples, usual: Array, unknown: Sequence[int], beyond: Sequence[int], shaped: bool
+) -> list[str]:
     """What was assumed of the step times."""
-    how = "in proportion to the table" if shaped else "on the line through the other K"
-    notes = []
-    for k in unknown:
-        count = int(np.sum((samples.k == k) & (samples.drafting > 0)))
-        seen = f"was played in {count} steps only" if count else "was never played"
-        notes.append(f"K={k} {seen}: its cost is {how}")
+    how = "its cost is in proportion to the table" if shaped else "its cost is on the line through the other K"
+    cannot = "it is not simulated; give a table of step times"
+    notes = [f"{_seen(samples, k)}: {cannot if k in beyond else how}" for k in unknown]
     extreme = samples.ms[samples.ms > EXTREME * usual]
     if len(extreme):
         notes.append(

@@ -15,6 +15,7 @@ from adaptk.replay.surface import CostSurface
 from adaptk.replay.traces.nonnegative import nonnegative_least_squares
 from adaptk.replay.traces.tokenruns import Runs, drafts_late
 from adaptk.replay.traces.tracerows import time_ms
+from adaptk.roofline import relative_cost
 from adaptk.step import StepRecord
 from adaptk.table import GoodputTable
 
@@ -169,6 +170,21 @@ def with_table(surface: CostSurface, table: GoodputTable, unknown: Sequence[int]
             times = all_drafted(table, batches, [near, k], context)
             whole = (verify[level, 1:, near] + surface.draft_ms[1:, near]) * times[:, 1] / times[:, 0]
             verify[level, 1:, k] = np.maximum(whole - surface.draft_ms[1:, k], LEAST * whole)
+    return replace(surface, verify_ms=verify)
+
+
+def with_shape(surface: CostSurface, unknown: Sequence[int], known: Sequence[int]) -> CostSurface:
+    """The surface where each unknown K costs as many times the nearest known K as it does on a roofline.
+
+    That is for the few steps in which it was recorded, not to judge it by.
+    """
+    verify = surface.verify_ms.copy()
+    batches = np.arange(1, surface.max_batch + 1, dtype=np.float64)
+    for k in unknown:
+        near = min(known, key=lambda other: (abs(other - k), other))
+        ratio = np.array([relative_cost(batch, k) / relative_cost(batch, near) for batch in batches.tolist()])
+        whole = (verify[:, 1:, near] + surface.draft_ms[1:, near]) * ratio
+        verify[:, 1:, k] = np.maximum(whole - surface.draft_ms[1:, k], LEAST * whole)
     return replace(surface, verify_ms=verify)
 
 

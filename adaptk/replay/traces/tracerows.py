@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from collections import Counter, deque
 from typing import Any, NamedTuple
 
 from adaptk.decision import Decision
 from adaptk.evidence import LONGEST_MS, SHORTEST_MS
 from adaptk.step import StepRecord
 from adaptk.tablerows import MAX_K
-from adaptk.tracefile import TraceError, TraceRow, read_trace
+from adaptk.tracefile import Reader, TraceError, TraceRow
 
 MOST_TOKENS = 10**8
 """Most prompt or draft tokens of a step, and tokens in the KV cache: no engine holds as many."""
@@ -27,8 +27,8 @@ class Rows(NamedTuple):
     notes: list[str]
 
 
-def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
-    """Read a trace and check that its rows fit together.
+def read_rows(path: str | os.PathLike[str], lenient: bool = False, last: int | None = None) -> Rows:
+    """Read a trace and check that its rows fit together; of a long one, keep the ``last`` so many steps.
 
     Refused, or with ``lenient`` skipped and counted: a clock that goes back, a decision's number that stands twice or
     goes back, lists with another number of requests than the batch, a request named twice, more tokens emitted than the
@@ -45,12 +45,13 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
     TraceError
         If the file cannot be read, a row is refused, or nothing is left to replay.
     """
-    trace = read_trace(path, lenient)
-    steps, skipped, seen = [], trace.skipped, Counter[str]()
+    reader = Reader(path, lenient)
+    steps: deque[StepRecord] = deque(maxlen=last)
+    skipped, whole, seen = 0, 0, Counter[str]()
     clock, order = -math.inf, _Order()
     arms: set[int] = set()
-    for row, line in zip(trace.rows, trace.lines, strict=True):
-        step = row.step
+    for row in reader:
+        step, line = row.step, reader.line
         fault = _clock_fault(step, clock) or _list_fault(step) or _size_fault(row)
         if step.t_ms is not None and math.isfinite(step.t_ms):
             clock = step.t_ms
@@ -64,6 +65,7 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
         _look(row, seen)
         if step.batch_size > 0 and len(step.drafted) > 0:
             steps.append(step)
+            whole += 1
             arms |= {step.k} | set(() if row.decision is None else row.decision.arms)
     if not steps:
         raise TraceError(f"{path}: has no step that can be replayed: record one with ADAPTK_TRACE or adaptk demo")
@@ -71,9 +73,12 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False) -> Rows:
     if order.missing:
         are, them = ("step is", "it") if order.missing == 1 else ("steps are", "them")
         notes.insert(0, f"{order.missing} {are} missing from the trace, with what was emitted in {them}")
+    skipped += reader.skipped
     if skipped:
         notes.insert(0, "1 row was skipped" if skipped == 1 else f"{skipped} rows were skipped")
-    return Rows(trace.header, steps, tuple(sorted(arms)), skipped, notes)
+    if whole > len(steps):
+        notes.insert(0, f"the last {len(steps)} of {whole} steps are replayed")
+    return Rows(reader.header, list(steps), tuple(sorted(arms)), skipped, notes)
 
 
 def time_ms(step: StepRecord) -> float | None:

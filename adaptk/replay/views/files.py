@@ -1,4 +1,4 @@
-"""What a replay writes: rows as JSON."""
+"""What a replay gives to programs: rows as JSON."""
 
 from __future__ import annotations
 
@@ -10,33 +10,26 @@ from typing import get_type_hints
 import msgspec
 
 from adaptk._version import __version__
-from adaptk.outputs import write_whole
 from adaptk.replay.evaluate import Row
 
 SCHEMA_VERSION = 2
 KIND = "adaptk-replay"
 
 
-def write_json(
-    path: Path,
+def document(
     rows: Sequence[Row],
     command: Sequence[str],
     skipped: int,
     cut_short: bool,
     notes: Sequence[str] = (),
     measured_tokens_per_s: float | None = None,
-) -> None:
-    """Write the rows of a replay.
+) -> bytes:
+    """The rows of a replay as JSON.
 
     Numbers that are not finite become null. ``skipped`` counts lines of the input that a lenient reader passed over,
     ``notes`` are what is said above the figures, ``measured_tokens_per_s`` is of the trace that was replayed.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
     """
-    document = {
+    fields = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
         "adaptk": __version__,
@@ -47,11 +40,11 @@ def write_json(
         "measured_tokens_per_s": measured_tokens_per_s,
         "rows": rows,
     }
-    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+    return msgspec.json.format(msgspec.json.encode(fields), indent=1) + b"\n"
 
 
 def read_rows(paths: Sequence[Path]) -> list[Row]:
-    """The rows of files that :func:`write_json` wrote, one file after the other.
+    """The rows of files that hold a :func:`document`, one file after the other.
 
     Raises
     ------
@@ -61,6 +54,8 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
     rows: dict[tuple[str, str, int], Row] = {}
     for path in paths:
         try:
+            if path.exists() and not path.is_file():  # a device may have no end
+                raise OSError("it is no regular file")
             document = msgspec.json.decode(path.read_bytes())
             if (document["kind"], document["schema_version"]) != (KIND, SCHEMA_VERSION):
                 raise ValueError(f"kind {document['kind']!r}, version {document['schema_version']!r}")

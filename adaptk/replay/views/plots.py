@@ -195,7 +195,7 @@ def _figure(height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise PlotError("no report without matplotlib: pip install 'adaptk[replay]'") from error
+        raise PlotError("no report without matplotlib: pip install 'adaptk[tools]'") from error
     figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

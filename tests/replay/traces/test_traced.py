@@ -195,10 +195,44 @@ class TestArms:
     STEPS = ([step([0], k=0)] * 10 + [step([3], [1], k=3)] * 10) * 2
 
     def test_those_named_in_the_trace(self, tmp_path: Path) -> None:
-        rows = [(row, decision(row.k, (0, 3, 5))) for row in self.STEPS]
+        rows = [(row, decision(row.k, (0, 1, 3))) for row in self.STEPS]
         traced = traced_scenario(write(tmp_path / "t.jsonl", rows))
-        assert traced.scenario.arms == (0, 3, 5)
-        assert "K=5 was never played: its cost is on the line through the other K" in traced.notes
+        assert traced.scenario.arms == (0, 1, 3)
+        assert "K=1 was never played: its cost is on the line through the other K" in traced.notes
+
+    def test_beyond_those_played_none_is_simulated(self, tmp_path: Path) -> None:
+        """A line through the K that were played may end anywhere beyond them; a table tells what it costs there."""
+        rows = [(row, decision(row.k, (0, 3, 5))) for row in self.STEPS]
+        path = write(tmp_path / "t.jsonl", rows)
+        traced = traced_scenario(path)
+        assert traced.scenario.arms == (0, 3)
+        assert "K=5 was never played: it is not simulated; give a table of step times" in traced.notes
+        with pytest.raises(
+            TraceError, match="K=5 was never played, which does not tell its cost: give a table of step"
+        ):
+            traced_scenario(path, arms=(0, 3, 5))
+        rows_of_five = [{"batch": 1, "k": k, "itl_ms": 10.0 + k} for k in (0, 3, 5)]
+        assert traced_scenario(path, GoodputTable.from_rows(rows_of_five, [0.7])).scenario.arms == (0, 3, 5)
+
+    def test_a_k_of_three_steps_is_no_bargain(self, tmp_path: Path) -> None:
+        """K=0 stands in three steps beside K=3 and K=5: it is no arm, and where it was recorded it costs a step."""
+        steps = [step([3], [1], k=3, elapsed_ms=60.0)] * 30 + [step([5], [1], k=5, elapsed_ms=80.0)] * 30
+        steps += [step([5], [1], k=0, elapsed_ms=80.0), *[step([0], k=0, elapsed_ms=40.0)] * 3]
+        path = write(tmp_path / "t.jsonl", [(row, decision(row.k, (0, 3, 5))) for row in steps])
+        traced = traced_scenario(path)
+        assert traced.scenario.arms == (3, 5)
+        assert "K=0 was played in 3 steps only: it is not simulated; give a table of step times" in traced.notes
+        surface = traced.scenario.world(0).surface
+        assert 0.5 < surface.itl_ms(1, 0) / surface.itl_ms(1, 3) < 1.0
+        speeds = [tokens_per_s(replayed(traced, seed)) for seed in range(4)]
+        assert np.mean(speeds) == pytest.approx(traced.measured_tokens_per_s, rel=0.05)
+
+    def test_the_last_steps_alone(self, tmp_path: Path) -> None:
+        """Of a long trace a piece of the end is replayed, and the notes say so."""
+        path = write(tmp_path / "t.jsonl", [*self.STEPS, *[step([3], [2], k=3)] * 20])
+        traced = traced_scenario(path, arms=(3,), last=20)
+        assert 20 <= len(replayed(traced, 0).k) <= 21  # one more for the prompt of a request that had begun
+        assert traced.notes[0] == "the last 20 of 60 steps are replayed"
 
     def test_a_table_instead_of_extrapolation(self, tmp_path: Path) -> None:
         traced = traced_scenario(write(tmp_path / "t.jsonl", self.STEPS), TABLE, (0, 1, 3))
@@ -207,9 +241,8 @@ class TestArms:
 
     def test_hardly_played(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.jsonl", [*self.STEPS, step([3], [1], k=1), step([1])])
-        assert (
-            "K=1 was played in 1 steps only: its cost is on the line through the other K" in traced_scenario(path).notes
-        )
+        told = "K=1 was played in 1 step only: its cost is on the line through the other K"
+        assert told in traced_scenario(path).notes
 
     def test_one_k_alone_does_not_tell_what_others_cost(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.jsonl", [step([3], [1])] * 20)

@@ -65,5 +65,5 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         return real(name, *args)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(PlotError, match=r"pip install 'adaptk\[replay\]'"):
+    with pytest.raises(PlotError, match=r"pip install 'adaptk\[tools\]'"):
         goodput_picture(summaries([row()]))
