@@ -1,0 +1,1 @@
+"""What a trace says and what to change: findings, and the page that shows them."""
