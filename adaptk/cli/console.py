@@ -1,4 +1,4 @@
-"""What commands show: lines with styles on a terminal, and a progress bar."""
+"""What commands show: lines with styles on a terminal, documents, errors, and a progress bar."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from adaptk.demo.progress import Progress
+from adaptk.outputs import write_whole
+from adaptk.progress import Progress
+from adaptk.spans import Span, Spans, plain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from adaptk.textlines import Line
+
+_STYLES = {"title": "bold", "head": "underline", "own": "bold cyan", "": ""}
 
 
 class Ticker:
@@ -47,26 +53,95 @@ def accept_any_sign() -> None:
 
 def print_lines(lines: Sequence[Line]) -> None:
     """Print lines, with styles where there is a terminal and rich; a reader that has gone away is no error."""
-    if sys.stdout is None:  # closed before the start
+    print_spans([(Span(line.text, _STYLES[line.style]),) for line in lines])
+
+
+def print_spans(lines: Sequence[Spans]) -> None:
+    """Print lines whose pieces have styles of their own, as :func:`print_lines` does."""
+    if sys.stdout is None or not sys.stdout.isatty() or find_spec("rich") is None:
+        print_text("\n".join(map(plain, lines)))
         return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     try:
-        if sys.stdout.isatty() and find_spec("rich") is not None:
-            _print_styled(lines)
-        else:
-            print("\n".join(line.text for line in lines), flush=True)
+        for line in lines:
+            console.print(Text.assemble(*((span.text, span.style) for span in line)))
     except BrokenPipeError:
         discard_output()
 
 
-def guarded(command: Callable[[], int], fail: Callable[[str, int], int]) -> int:
-    """The exit status of a command; what stops it is told by ``fail``, which is given words and a status."""
+def print_text(text: str) -> None:
+    """Print text as it is; a reader that has gone away, and an output closed from the start, are no errors."""
+    if sys.stdout is None:
+        return
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        discard_output()
+
+
+def print_json(document: Any) -> None:
+    """Print a document of structs, lists and plain values."""
+    print_text(formatted(document))
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write the same document to a file, whole.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    write_whole(path, formatted(document).encode() + b"\n")
+
+
+def formatted(document: Any) -> str:
+    """A document as JSON, indented."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def tell(text: str) -> None:
+    """Print a line on standard error, if anybody may read it there."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+class Fail(Protocol):
+    """Tells an error and hands the exit status through."""
+
+    def __call__(self, message: str, status: int = 1) -> int:
+        """Print it on standard error."""
+        ...
+
+
+def failing(command: str) -> Fail:
+    """What tells the errors of ``adaptk COMMAND``."""
+
+    def fail(message: str, status: int = 1) -> int:
+        tell(f"adaptk {command}: {message}")
+        return status
+
+    return fail
+
+
+def guarded(command: Callable[[], int], fail: Callable[[str, int], int], status: int = 1) -> int:
+    """The exit status of a command; what stops it is told by ``fail``, which is given words and ``status``."""
     try:
         return command()
     except ValueError as error:  # of what was asked for and of files: all say what to do
-        return fail(str(error), 1)
+        return fail(str(error), status)
+    except BrokenPipeError:  # whoever read it has gone away, and wants no more
+        discard_output()
+        return 0
     except OSError as error:  # of standard output: a full disk
         discard_output()
-        return fail(f"what came out cannot be shown ({error})", 1)
+        return fail(f"what came out cannot be shown ({error})", status)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
 
@@ -75,12 +150,3 @@ def discard_output() -> None:
     """Let standard output go nowhere after it failed: else the flush at the exit fails too, with its own status."""
     with suppress(AttributeError, OSError, ValueError):  # none, no file behind it, or closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_styled(lines: Sequence[Line]) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    styles = {"title": "bold", "head": "underline", "own": "bold cyan", "": None}
-    for line in lines:
-        console.print(line.text, style=styles[line.style])

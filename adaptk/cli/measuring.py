@@ -7,23 +7,31 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 BUSY = 0.5  # of the cores
 
 
 @contextmanager
 def ending_politely() -> Iterator[None]:
-    """A request to end is taken as Ctrl-C is: what there is is kept and shown."""
+    """A request to end is taken as Ctrl-C is: what there is is kept and shown, as soon as the engine has stopped."""
     if threading.current_thread() is not threading.main_thread():  # only there can a program listen to signals
         yield
         return
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    line = "\n" if os.isatty(2) else ""  # a bar stands there
+    with suppress(OSError):
+        os.write(2, f"{line}Stopping the engine, which takes some seconds.\n".encode())  # print may be in work below
+    raise KeyboardInterrupt
 
 
 def tell_if_busy() -> None:

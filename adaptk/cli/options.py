@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
+
+from adaptk.textlines import WIDTH
+
+STDOUT = "-"  # of --json without a file
 
 
 def count(text: str) -> int:
@@ -58,3 +64,31 @@ def number(holds: Callable[[float], bool], what: str) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def add_example(parser: argparse.ArgumentParser, text: str) -> None:
+    """Show ``text`` at the end of the help as it stands; lines that begin with two blanks can be pasted."""
+    parser.epilog, parser.formatter_class = text, argparse.RawDescriptionHelpFormatter
+    if parser.description is not None:  # that formatter would leave it in one line too
+        parser.description = textwrap.fill(parser.description, WIDTH)
+
+
+def add_json(parser: argparse.ArgumentParser, what: str, file: bool = False) -> None:
+    """Declare ``--json``: ``what`` as one document on standard output, in place of the text.
+
+    With ``file`` it may name a file, and the text is shown. ``arguments.json`` is ``None``, :data:`STDOUT` or a path.
+    """
+    if not file:
+        parser.add_argument("--json", action="store_const", const=STDOUT, help=f"print {what} as JSON, nothing else")
+        return
+    said = f"print {what} as JSON, nothing else; or write it to FILE.json, beside the text"
+    parser.add_argument("--json", type=json_file, nargs="?", const=STDOUT, metavar="FILE.json", help=said)
+
+
+def json_file(text: str) -> Path | str:
+    """The file of ``--json FILE``; by its ending, so that what follows a bare ``--json`` is not taken for a file."""
+    if text == STDOUT:
+        return STDOUT
+    if not text.endswith(".json"):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a file that ends in .json, or write --json last")
+    return Path(text)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import accept_any_sign, guarded, print_lines
+from adaptk.cli.console import accept_any_sign, failing, guarded, print_lines, print_text
 from adaptk.cli.durations import duration
 from adaptk.cli.measuring import ending_politely, tell_if_busy
 from adaptk.cli.profilebar import Bar
@@ -42,16 +41,19 @@ _OF_ENGINES = (
 _share = options.number(lambda value: 0.0 < value < 1.0, "a share between 0 and 1, as 0.03")
 _temperature = options.number(lambda value: 0.0 <= value <= 10.0, "a temperature from 0 to 10")
 USAGE = "adaptk profile MODEL [options] [arguments of vllm serve]"
-EPILOG = """\
-Everything else goes to vLLM as vllm serve would take it. For example:
-  adaptk profile MODEL --max-num-seqs 32 --budget 5m --out table.json \\
-    --speculative-config '{"method": "ngram", "num_speculative_tokens": 7}'"""
+EXAMPLE = """\
+Everything else goes to vLLM as vllm serve would take it. Example:
+  adaptk profile MODEL --max-num-seqs 32 --budget 5m --out measured.json \\
+    --speculative-config '{"method": "ngram", "num_speculative_tokens": 7}'
+Or without an engine, from what served requests recorded:
+  adaptk profile --from-traces trace.jsonl --out from-trace.json"""
+_fail = failing(NAME)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.usage, parser.epilog = USAGE, EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = USAGE
+    options.add_example(parser, EXAMPLE)
     parser.allow_abbrev = False  # vLLM's options begin like some of these
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE",
                         help="the table (default %(default)s); its journal is kept beside it")  # fmt: skip
@@ -76,13 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with what --out and its journal hold")
     parser.add_argument("--from-traces", type=Path, nargs="+", metavar="FILE",
                         help="build the table from traces of ADAPTK_TRACE instead; starts no engine")  # fmt: skip
+    options.add_json(parser, "the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, write the table and show it; 0, 1 after an error, 130 after an interrupt."""
     accept_any_sign()
     if find_spec("scipy") is None:
-        return _fail("scipy is not installed: pip install 'adaptk[profile]'")
+        return _fail("scipy is not installed: pip install 'adaptk[tools]'")
     return guarded(lambda: _from_traces(arguments) if arguments.from_traces else _measure(arguments), _fail)
 
 
@@ -96,7 +99,10 @@ def _from_traces(arguments: argparse.Namespace) -> int:
     check_new("--out", arguments.out, {f"--from-traces {path}": path for path in arguments.from_traces})
     made = table_from_traces(arguments.from_traces)
     made.table.save(arguments.out)
-    _show(made.table, arguments.out, made.notes)
+    if arguments.json:
+        _print_file(arguments.out)
+    else:
+        _show(made.table, arguments.out, made.notes)
     return 0
 
 
@@ -126,7 +132,10 @@ def _measure(arguments: argparse.Namespace) -> int:
                 f": adaptk profile --resume --out {request.out} goes on" if journal_path(request.out).exists() else ""
             )
             status, trouble = 130, f"interrupted{more}"
-    _report(profile, request)
+    if arguments.json and profile.table is not None:
+        _print_file(request.out)
+    else:
+        _report(profile, request)
     return _fail(trouble, status) if trouble else 0
 
 
@@ -197,6 +206,10 @@ def _report(profile: Profile, request: Request) -> None:
         print("A drafter makes K=0 no faster: this machine was not the same for both engines. Measure again.")
 
 
+def _print_file(out: Path) -> None:
+    print_text(out.read_text(encoding="utf-8").rstrip())
+
+
 def _show(table: GoodputTable, out: Path, notes: list[str]) -> None:
     from adaptk.tabletools import show
     from adaptk.tabletools.survey import survey
@@ -215,8 +228,3 @@ def _how_to_go_on(doing: Doing | None) -> str:
         f"What was measured until then is in the table. --resume goes on without K={doing.k} at batch {doing.batch} "
         "and beyond; with --arms it goes on without that K altogether."
     )
-
-
-def _fail(message: str, status: int = 1) -> int:
-    print(f"adaptk profile: {message}", file=sys.stderr)
-    return status

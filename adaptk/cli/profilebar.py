@@ -13,9 +13,9 @@ class Bar:
     """The session's progress on standard error: a bar with the time left on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
-        from adaptk.demo.progress import Progress as Shown
+        from adaptk.progress import Progress as Shown
 
-        self._shown = Shown(timed=True)
+        self._shown = Shown()
         self._what = ""
         self._share = 0.0
 

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptk.cli import options
-from adaptk.cli.console import Ticker, guarded, print_lines
+from adaptk.cli.console import Ticker, failing, guarded, print_lines, print_text, tell
+from adaptk.cli.replaylist import give_list
 
 if TYPE_CHECKING:
     from adaptk.replay.sources import Source
     from adaptk.replay.sweep import Sweep
     from adaptk.replay.views.aggregate import Summary
-    from adaptk.textlines import Line
 
 NAME = "replay"
 HELP = "judge policies by simulation: on named scenarios, a recorded trace or a request log"
 SEEDS = 3
 POLICY = "usual"
 PRESET = "h100-8b"
+EXAMPLE = """\
+Example:
+  adaptk replay --scenario dense-wave --policy table adaptk --seeds 1
+  adaptk replay --trace trace.jsonl --policy table adaptk --json replay.json
+  adaptk replay --workload requests.csv --policy adaptk --html replay.html"""
 _NEEDED = ("numba", "joblib", "scipy")
 _ONLY_WITH = {
     "trace": ("table", "arms"),
     "workload": ("table", "arms", "preset", "acceptance", "rate", "requests"),
 }
+_fail = failing(NAME)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    options.add_example(parser, EXAMPLE)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--scenario", nargs="+", metavar="ID",
                         help="scenarios by name, or: all, cases, worlds, core, apart")  # fmt: skip
@@ -44,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"policies by name, or: usual, fixed, all (default {POLICY})")  # fmt: skip
     parser.add_argument("--seeds", type=options.count, default=SEEDS, metavar="N",
                         help="worlds to average over, seeds 0 to N-1 (default %(default)s)")  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write one flat row per scenario, policy and seed")
+    options.add_json(parser, "one flat row per scenario, policy and seed, or what --list names,", file=True)
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a report with figures, one file")
     parser.add_argument(
         "--jobs", type=options.count, metavar="N", help="processes (default: as many as there are cores)"
@@ -72,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         are = "are" if len(missing) > 1 else "is"
-        return _fail(f"{' and '.join(missing)} {are} not installed: pip install 'adaptk[replay]'")
+        return _fail(f"{' and '.join(missing)} {are} not installed: pip install 'adaptk[tools]'")
     if arguments.html is not None and find_spec("matplotlib") is None:
-        return _fail("matplotlib is not installed, --html needs it: pip install 'adaptk[replay]'")
+        return _fail("matplotlib is not installed, --html needs it: pip install 'adaptk[tools]'")
     return guarded(
-        lambda: _list() if arguments.list else _replay(arguments),
+        lambda: give_list(arguments.json) if arguments.list else _replay(arguments),
         lambda said, status: _fail(said.replace("read leniently", "pass --lenient"), status),
     )
 
@@ -93,16 +99,18 @@ class _Result(NamedTuple):
 def _replay(arguments: argparse.Namespace) -> int:
     from joblib import cpu_count
 
-    from adaptk.outputs import check_outputs
+    from adaptk.outputs import check_outputs, write_whole
     from adaptk.replay import sweep
     from adaptk.replay.sources import measured_beside_simulated
     from adaptk.replay.views.aggregate import summaries
-    from adaptk.replay.views.files import write_json
+    from adaptk.replay.views.files import document
     from adaptk.replay.views.remarks import remarks
 
     read = {f"--{name}": getattr(arguments, name) for name in ("trace", "workload", "table")}
     read |= {f"--rows {path}": path for path in arguments.rows or ()}
-    check_outputs({"--json": arguments.json, "--html": arguments.html}, read)
+    printed = arguments.json == options.STDOUT
+    rows_file = None if printed else arguments.json
+    check_outputs({"--json": rows_file, "--html": arguments.html}, read)
     source = _source(arguments)
     jobs = min(arguments.jobs or cpu_count(), len(source.scenarios) * arguments.seeds)
     if source.rows is not None:
@@ -116,15 +124,20 @@ def _replay(arguments: argparse.Namespace) -> int:
     notes = [*source.notes, *measured, *remarks(source.scenarios, done.rows, parts)]
     result = _Result(source, done, parts, notes)
     command = ["adaptk", *arguments.argv]
-    if arguments.json is not None:  # before anything is shown: whoever reads that may be gone
-        rate = source.measured_tokens_per_s
-        write_json(arguments.json, done.rows, command, source.skipped, done.cut_short, notes, rate)
-    _show(result)
     if arguments.json is not None:
-        print(f"Rows: {arguments.json}")
+        rows = document(done.rows, command, source.skipped, done.cut_short, notes, source.measured_tokens_per_s)
+        if printed:
+            print_text(rows.decode().rstrip())
+        else:  # before anything is shown: whoever reads that may be gone
+            write_whole(arguments.json, rows)
+    if not printed:
+        _show(result)
+    say = tell if printed else print_text
+    if rows_file is not None:
+        say(f"Rows: {rows_file}")
     if arguments.html is not None:
         whole = _report(arguments.html, result, jobs, command)
-        print(f"Report: {arguments.html}")
+        say(f"Report: {arguments.html}")
         return 0 if whole else 130
     return 130 if done.cut_short else 0
 
@@ -194,7 +207,8 @@ def _show(result: _Result) -> None:
         checked = any(part.passed is not None for part in parts)
         lines += [Line(""), *terminal.legend(waits, checked)]
     if done.cut_short:
-        lines += [Line(""), Line("Interrupted: this is what was finished until then.", "title")]
+        finished = "this is what was finished until then" if ran else "nothing was finished until then"
+        lines += [Line(""), Line(f"Interrupted: {finished}.", "title")]
     print_lines(lines[1:] if lines and not lines[0].text else lines)
 
 
@@ -226,34 +240,3 @@ def _report(path: Path, result: _Result, jobs: int, command: Sequence[str]) -> b
     )
     report.write_html(path, content)
     return not cut_short
-
-
-def _list() -> int:
-    from adaptk.replay.presets import PRESETS
-    from adaptk.replay.registry import POLICIES, USUAL
-    from adaptk.replay.scenarios import scenarios
-    from adaptk.replay.traces.traced import RECORDED
-    from adaptk.replay.views import terminal
-    from adaptk.textlines import Line, wrapped
-
-    known = scenarios().values()
-    kinds = {"Cases": "cases", "Worlds, the core": "core", "Worlds judged apart": "apart"}
-    groups = {
-        **{title: [(each.name, each.about) for each in known if each.group == kind] for title, kind in kinds.items()},
-        "Policies": [
-            *((name, entry.about) for name, entry in POLICIES.items()),
-            ("fixed-K", "the same K at every step: fixed-0, fixed-1, ..."),
-            (RECORDED, "with --trace: what was recorded"),
-        ],
-        "Presets": [(name, make().surface.name) for name, make in PRESETS.items()],
-    }
-    lines: list[Line] = []
-    for title, entries in groups.items():
-        lines += [Line(title, "title"), *map(Line, terminal.listing(entries)), Line("")]
-    print_lines([*lines, *map(Line, wrapped(f"usual: {', '.join(USUAL)}, and every fixed K"))])
-    return 0
-
-
-def _fail(message: str, status: int = 1) -> int:
-    print(f"adaptk replay: {message}", file=sys.stderr)
-    return status

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from adaptk.cli import options as shared
-from adaptk.cli.console import accept_any_sign, discard_output, print_lines
+from adaptk.cli.console import accept_any_sign, discard_output, failing, print_lines, print_text
 from adaptk.cli.durations import duration
-from adaptk.tablerows import MAX_BATCH, MAX_K
+from adaptk.cli.surfacebar import Budgeted
 
 if TYPE_CHECKING:
     from adaptk.surface.architecture import Architecture
@@ -25,23 +22,32 @@ if TYPE_CHECKING:
 NAME = "surface"
 HELP = "time blocks of a model's shape on this machine, without weights or vLLM: a table to begin with"
 BUDGET = "2m"
+EXAMPLE = """\
+Example, for a model whose config.json lies here; its weights are not needed:
+  adaptk surface config.json --batches 1,8,64 --budget 2m --out surface.json
+The table says what a step costs; only an engine tells what is accepted, so give
+--acceptance, or let ADAPTK=on learn it:  ADAPTK_TABLE=surface.json"""
 _KS = {"cuda": (0, 1, 2, 3, 4, 5, 7), "cpu": (0, 1, 2, 3, 5, 7)}
 _BATCHES = {"cuda": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256), "cpu": (1, 2, 4, 8, 16, 32)}
 _CONTEXTS = {"cuda": (1024, 8192), "cpu": (256, 1024)}
 _MAX_CONTEXT = 2**24
+_fail = failing(NAME)
 
 
-def _whole_numbers(least: int, most: int, example: str) -> Callable[[str], tuple[int, ...]]:
-    """An option's type: rising whole numbers, given with commas."""
+def _whole_numbers(least: int, most: int | str, example: str) -> Callable[[str], tuple[int, ...]]:
+    """An option's type: rising whole numbers, given with commas; ``most`` may be the name of a table's limit."""
 
     def read(text: str) -> tuple[int, ...]:
+        from adaptk import tablerows  # with numpy, which --help has no need of
+
+        limit: int = getattr(tablerows, most) if isinstance(most, str) else most
         try:
             values = sorted({int(part) for part in text.split(",")})
         except ValueError:
             values = []
-        if not values or values[0] < least or values[-1] > most:
+        if not values or values[0] < least or values[-1] > limit:
             raise argparse.ArgumentTypeError(
-                f"{text!r:.60}: give whole numbers from {least} to {most} with commas, as {example}"
+                f"{text!r:.60}: give whole numbers from {least} to {limit} with commas, as {example}"
             )
         return tuple(values)
 
@@ -50,6 +56,7 @@ def _whole_numbers(least: int, most: int, example: str) -> Callable[[str], tuple
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    shared.add_example(parser, EXAMPLE)
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="a model's folder, or its config.json")
     model.add_argument("--preset", metavar="NAME",
@@ -63,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of weights and caches (default: the model's own)")  # fmt: skip
     parser.add_argument("--budget", type=duration, metavar="TIME", default=BUDGET,
                         help="time for everything, as 90s, 2m, 1h (default %(default)s)")  # fmt: skip
-    parser.add_argument("--batches", type=_whole_numbers(1, MAX_BATCH, "1,8,64"), metavar="B,B,...",
+    parser.add_argument("--batches", type=_whole_numbers(1, "MAX_BATCH", "1,8,64"), metavar="B,B,...",
                         help="decoding requests")  # fmt: skip
-    parser.add_argument("--ks", type=_whole_numbers(0, MAX_K, "0,1,3,7"), metavar="K,K,...",
+    parser.add_argument("--ks", type=_whole_numbers(0, "MAX_K", "0,1,3,7"), metavar="K,K,...",
                         help="drafts per request")  # fmt: skip
     parser.add_argument("--contexts", type=_whole_numbers(1, _MAX_CONTEXT, "1024,8192"), metavar="C,C,...",
                         help="tokens per request in the key-value cache")  # fmt: skip
@@ -76,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="ranks of tensor parallelism: one's share is timed, without communication")  # fmt: skip
     parser.add_argument("--acceptance", type=shared.acceptance, metavar="A,A,...",
                         help="acceptance at each position, given that all before were accepted, if known")  # fmt: skip
+    shared.add_json(parser, "the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,6 +134,8 @@ def _shapes(arguments: argparse.Namespace) -> tuple[Architecture, Architecture |
         return target, None
     if arguments.drafter == EAGLE:
         return target, eagle_shape(whole).divided(arguments.tp)
+    import msgspec
+
     drafter = read_config(arguments.drafter)
     try:
         return target, drafter.divided(arguments.tp)
@@ -151,7 +161,7 @@ def _options(
 
 
 def _measure(arguments: argparse.Namespace, machine: Machine, options: Options, begun: float) -> int:
-    from adaptk.demo.progress import Progress
+    from adaptk.progress import Progress
     from adaptk.surface import session
     from adaptk.surface.result import table_of
     from adaptk.table import TableError
@@ -169,12 +179,15 @@ def _measure(arguments: argparse.Namespace, machine: Machine, options: Options, 
     try:
         with Progress() as progress:
             progress.say(f"{options.target.name} in {options.dtype} on {device}, at most {options.budget_s:g} s")
-            session.run(options, machine, outcome, progress, keep, begun=begun)
+            session.run(options, machine, outcome, Budgeted(progress, options.budget_s, begun), keep, begun=begun)
     except TableError as error:  # of the file: what was measured is shown all the same
         trouble = str(error)
     if not latest:
         return _nothing(outcome.interrupted, trouble)
-    _show(latest[0], options, outcome, arguments.tp, None if trouble else arguments.out)
+    if arguments.json and trouble is None:
+        print_text(arguments.out.read_text(encoding="utf-8").rstrip())
+    elif not arguments.json:
+        _show(latest[0], options, outcome, arguments.tp, None if trouble else arguments.out)
     if trouble is not None:
         return _fail(trouble)
     return 130 if outcome.interrupted else 0
@@ -199,8 +212,3 @@ def _show(table: GoodputTable, options: Options, outcome: Outcome, ways: int, ou
     if last:
         lines += [Line(""), *last]
     print_lines([*lines, *([] if out is None else [Line(f"Table: {out}")])])
-
-
-def _fail(message: str, status: int = 1) -> int:
-    print(f"adaptk surface: {message}", file=sys.stderr)
-    return status

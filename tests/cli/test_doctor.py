@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +12,19 @@ from typing import Any
 
 import pytest
 
-from adaptk.cli import doctor
+from adaptk.cli import doctormeasure
 from adaptk.cli.doctorlines import meaning, tax_lines
+from adaptk.cli.doctorshow import Waiting, finding_lines, report_lines
 from adaptk.cli.main import main
+from adaptk.doctor import examine, installation, process
+from adaptk.doctor.examine import Report
+from adaptk.doctor.facts import Facts, Question
+from adaptk.doctor.finding import Finding, Status
 from adaptk.profile.orders import Doing, EngineDiedError, EngineOrder
 from adaptk.profile.taxrows import Span, TaxRow
-from adaptk.vllm_plugin import compat, profile_process
+from adaptk.spans import plain
+from adaptk.vllm_plugin import profile_process
+from tests.doctor.made import made_facts
 from tests.profile.fakeengine import FakeEngine
 
 MEASURE = ["doctor", "--measure", "some/model", "--dtype", "bfloat16", "--budget", "20", "--batches", "1,16"]
@@ -35,41 +44,139 @@ def use(monkeypatch: pytest.MonkeyPatch, start: Start = lambda order, tell: Fake
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vLLM that has every hook, whatever is installed here."""
-    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
-    monkeypatch.setattr(compat, "vllm_version", lambda: "0.32.0+cpu")
-    monkeypatch.setattr(compat, "missing_hooks", list)
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """A vLLM in which adaptk starts, whatever is installed here; what was asked of it."""
+    asked: list[Question] = []
+
+    def ask(question: Question, waiting: Callable[[str, float], None]) -> Facts:
+        asked.append(question)
+        waiting("importing vLLM", 1.0)
+        return made_facts()
+
+    monkeypatch.setattr(process, "ask", ask)
+    monkeypatch.setattr(examine, "find_spec", lambda name: object())
+    monkeypatch.setattr(installation, "_entry_point", lambda: ())
+    for name in [name for name in os.environ if name.startswith("ADAPTK")]:
+        monkeypatch.delenv(name)
+    return asked
 
 
-def test_an_installation_that_fits(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both versions and status 0; an engine's arguments are said not to be looked at."""
-    assert main(["doctor"]) == 0
+def test_a_look(told: list[Question], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings by field with signs, the sentence last, nothing beside; the arguments go to vLLM as they are."""
+    monkeypatch.setenv("ADAPTK", "on")
+    assert main(["doctor", "M", "--max-num-seqs", "8", "--mesure"]) == 0
+    assert told[0].arguments == ("M", "--max-num-seqs", "8", "--mesure")
     shown, errors = capsys.readouterr()
-    assert re.match(r"adaptk \d.*, Python 3\.\d+\.\d+ \(.*\)\nvLLM 0\.32\.0\+cpu: every hook .* is there\n$", shown)
     assert errors == ""
-    assert main(["doctor", "M", "--mesure"]) == 0
-    assert "M --mesure: not looked at" in capsys.readouterr().err
+    lines = shown.splitlines()
+    titles = ["Installation", "vLLM", "Machine", "Settings", "Metrics", "Engine", "Table"]
+    assert [line for line in lines if line in titles] == titles
+    assert "ok    ADAPTK=on: adaptk chooses K" in lines
+    assert " ".join(lines[-2:]).endswith("at every step, starting without a table.")
+    assert lines[-3] == ""
+    assert max(map(len, lines)) <= 80
 
 
-def test_installations_that_do_not_fit(
-    installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_is_well_is_told_together() -> None:
+    """In one paragraph for each field, before what is not; what goes with it stands in the document."""
+    found = (
+        Finding("vllm.version", "ok", "vLLM 0.32.0", "tested"),
+        Finding("vllm.command", "warn", "no command", "why", "do this"),
+        Finding("vllm.hooks", "ok", "every hook is there"),
+        Finding("engine.start", "ok", "adaptk starts"),
+    )
+    assert [plain(line) for line in report_lines(Report(found, "All is told."))] == [
+        "vLLM",
+        "ok    vLLM 0.32.0; every hook is there",
+        "warn  no command",
+        "      why",
+        "      -> do this",
+        "Engine",
+        "ok    adaptk starts",
+        "",
+        "All is told.",
+    ]
+
+
+def test_a_look_at_what_fails(
+    told: list[Question], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Status 1 and the reason: hooks that are missing, a vLLM that cannot be imported, none at all."""
-    monkeypatch.setattr(compat, "missing_hooks", lambda: ["Scheduler.schedule", "RequestStatus.PREEMPTED"])
-    assert main(["doctor"]) == 1
-    errors = capsys.readouterr().err
-    assert "lacks Scheduler.schedule, RequestStatus.PREEMPTED" in " ".join(errors.split())
+    """Status 1; why and what to do stand below the line with the sign."""
+    monkeypatch.setenv("ADAPTK_BUDGET", "2")
+    assert main(["doctor", "--table", "/nowhere.json"]) == 1
+    shown = capsys.readouterr().out
+    assert "\nfail  ADAPTK_BUDGET='2' is refused: " in shown
+    assert "\nfail  the table /nowhere.json cannot be used\n      /nowhere.json: there is no such file" in shown
+    assert "\n      -> set ADAPTK=on or ADAPTK=shadow\n" in shown
 
-    def broken() -> list[str]:
-        raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr(compat, "missing_hooks", broken)
-    assert main(["doctor"]) == 1
-    assert "cannot be imported (RuntimeError: operator torchvision::nms" in capsys.readouterr().err
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert main(["doctor"]) == 1
-    assert "vLLM is not installed in this Python" in capsys.readouterr().err
+def test_a_document(told: list[Question], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone on standard output, or beside the text in a file; the status is the same."""
+    assert main(["doctor", "M", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["fails"] is False
+    assert {"id", "status", "what", "detail", "remedy"} == set(document["findings"][0])
+    file = tmp_path / "d.json"
+    assert main(["doctor", "--json", str(file), "M"]) == 0
+    assert "Started now" in capsys.readouterr().out
+    assert json.loads(file.read_bytes())["verdict"] == document["verdict"]
+
+
+def test_what_is_no_json_file(told: list[Question], capsys: pytest.CaptureFixture[str]) -> None:
+    """A model's name after --json is not taken for a file to write."""
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--json", "some/model"])
+    assert end.value.code == 2
+    assert "ends in .json" in capsys.readouterr().err
+    assert told == []
+
+
+@pytest.mark.parametrize("status", ["ok", "note", "warn", "fail"])
+def test_long_findings_keep_within_the_page(status: Status) -> None:
+    """Whatever is told, except a word that is longer than the page."""
+    words = "some words of a long line " * 9
+    finding = Finding("vllm.x", status, words, words, words)
+    lines = list(map(plain, finding_lines(finding)))
+    assert lines[0].startswith(f"{status:<6}some words")
+    assert max(map(len, lines)) <= 80
+    long = plain(next(finding_lines(Finding("vllm.x", status, "x" * 100))))
+    assert long == f"{status:<6}{'x' * 100}"  # a path can be copied whole
+    assert [plain(line) for line in finding_lines(Finding("vllm.x", status, ""))] == [status]
+    assert plain(next(finding_lines(Finding("vllm.x", status, "a\x1b[31m\udcffb")))) == f"{status:<6}a?[31m?b"
+
+
+def test_waiting_shows_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the line is gone afterwards."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, said in ((Terminal(), "\rimporting vLLM, 3 s\x1b[K\r\x1b[K"), (io.StringIO(), "")):
+        monkeypatch.setattr("sys.stderr", stream)
+        with Waiting() as waiting:
+            waiting("", 0.1)
+            waiting("importing vLLM", 3.2)
+        assert stream.getvalue() == said
+
+
+def test_an_interrupt(
+    told: list[Question], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ends it with a word."""
+
+    def interrupted(question: Question, waiting: object) -> Facts:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "ask", interrupted)
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr() == ("", "adaptk doctor: interrupted\n")
+
+
+def test_measuring_needs_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything starts."""
+    monkeypatch.setattr(doctormeasure, "find_spec", lambda name: None)
     assert main(["doctor", "--measure", "M"]) == 1
     assert "there is nothing to measure" in capsys.readouterr().err
 
@@ -122,6 +229,13 @@ def test_what_ends_it_early_costs_nothing(
     assert json.loads((tmp_path / "d.json").read_bytes())["rows"]
 
 
+def test_the_rows_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bare --json puts them on standard output, and no text beside them."""
+    use(monkeypatch)
+    assert main([*MEASURE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"]
+
+
 def test_an_engine_that_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the reason."""
 
@@ -142,7 +256,7 @@ def test_an_engine_that_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: 
         (["--measure", "M", "--arms", "1,3"], "--arms 1,3: K=0 is what is asked for here; add 0"),
         (["--measure", "M", "--json", "/nowhere/d.json"], "its folder does not exist"),
         (["--measure", "M", "--prompts", "/nowhere.jsonl"], "there is no such file"),
-        (["--budget", "1m", "--json", "d.json"], "--budget --json: nothing is measured without --measure"),
+        (["--budget", "1m", "--arms", "0"], "--budget --arms: nothing is measured without --measure"),
     ],
 )
 def test_what_is_refused_before_an_engine_starts(

@@ -122,16 +122,17 @@ def test_the_usual_policies_are_the_default(tmp_path: Path) -> None:
         (["--scenario", "T1", "--table", "t.json"], "--table goes with --trace or --workload"),
         (["--trace", "t.jsonl", "--preset", "p32374"], "--preset goes with --workload"),
         (["--workload", "missing.csv"], "missing.csv: there is no such file"),
+        (["--rows", "/dev/zero"], "/dev/zero: cannot be read (it is no regular file): give a file that --json wrote"),
         (["--trace", "missing.jsonl"], "missing.jsonl: there is no such file"),
         (["--workload", "missing.csv", "--table", "missing.json"], "missing.json: there is no such file"),
         (["--scenario", "T1", "--json", "no/rows.json"], "--json no/rows.json: its folder does not exist"),
         (["--scenario", "T1", "--html", "no/report.html"], "--html no/report.html: its folder does not exist"),
         (["--scenario", "T1", "--html", "."], "--html .: is a folder"),
         (
-            ["--scenario", "T1", "--html", "o", "--json", "./o"],
-            "--html o: is the file of --json too: give another path",
+            ["--scenario", "T1", "--html", "o.json", "--json", "./o.json"],
+            "--html o.json: is the file of --json too: give another path",
         ),
-        (["--trace", "t.jsonl", "--json", "t.jsonl"], "--json t.jsonl: is the file of --trace too"),
+        (["--trace", "t.json", "--json", "t.json"], "--json t.json: is the file of --trace too"),
         (["--workload", "w.csv", "--html", "w.csv"], "--html w.csv: is the file of --workload too"),
         (["--trace", "t.jsonl", "--table", "t.json", "--json", "t.json"], "--json t.json: is the file of --table too"),
     ],
@@ -173,7 +174,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     assert main(["replay", "--list"]) == 1
-    assert capsys.readouterr().err == f"adaptk replay: {missing} is not installed: pip install 'adaptk[replay]'\n"
+    assert capsys.readouterr().err == f"adaptk replay: {missing} is not installed: pip install 'adaptk[tools]'\n"
 
 
 def test_without_matplotlib_only_the_report_is_refused(
@@ -215,7 +216,8 @@ def test_an_interrupt_shows_and_writes_what_was_finished(
         str(report),
     ]
     assert main(argv) == 130
-    assert "Interrupted: this is what was finished until then." in capsys.readouterr().out
+    what = "this is what was" if finished else "nothing was"
+    assert f"Interrupted: {what} finished until then." in capsys.readouterr().out
     assert read(rows)["cut_short"] is True
     assert [policy for _, policy, _ in rows_of(rows)] == ["fixed-0", "fixed-1"][:finished]
     page = report.read_text(encoding="utf-8")

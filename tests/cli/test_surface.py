@@ -60,7 +60,7 @@ def test_a_table_comes_out(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert said.out.count("*") == 1 + 2
     assert said.out.endswith(f"Table: {out}\n")
     assert max(map(len, said.out.split("Table:")[0].splitlines())) <= 80
-    assert "[2/2] batch 2, context 8" in said.err
+    assert "left] batch 2, context 8; 2 of 2 places" in said.err
 
 
 def test_drafters(model: Path, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_interrupt_keeps_the_file(
     def done(watcher: object, what: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adaptk.demo.progress.Progress.done", done)
+    monkeypatch.setattr("adaptk.cli.surfacebar.Budgeted.done", done)
     out = tmp_path / "table.json"
     assert call(model, "--out", out, *QUICK) == 130
     table = GoodputTable.load(out)
@@ -113,7 +113,7 @@ def test_an_interrupt_before_the_first_place(
     def begin(watcher: object, what: str, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adaptk.demo.progress.Progress.begin", begin)
+    monkeypatch.setattr("adaptk.cli.surfacebar.Budgeted.begin", begin)
     out = tmp_path / "table.json"
     assert call(model, "--out", out, *QUICK) == 130
     assert not out.exists()
