@@ -1,60 +1,66 @@
-"""What the README shows is run."""
+"""What the README promises on its first screen and in its table of settings."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import Any
 
-import pytest
+from adaptk import Settings
+from tests.docs.documents import read
 
-from adaptk import GoodputTable, Settings
-
-README = (Path(__file__).parents[1] / "README.md").read_text()
-
-
-def example(begins: str) -> str:
-    """The one example of the README that begins so."""
-    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    found = [text for text in examples if text.startswith(begins)]
-    assert len(found) == 1
-    return str(found[0])
+README = read("README.md")
+DEFAULTS: dict[str, Any] = dict(zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True))
+FIRST_SCREEN = 40
 
 
-def test_the_sweep_runs_on_another_backend(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(example("from joblib"), "README.md", "exec"), {})
-    lines = [eval(line) for line in capsys.readouterr().out.splitlines()]
-    assert sorted((policy, seed) for line in lines for policy, seed, _ in line) == [
-        ("adaptk", 0), ("adaptk", 1), ("table", 0), ("table", 1),
-    ]  # fmt: skip
-    assert all(0.5 < ratio <= 1.0 for line in lines for _, _, ratio in line)
-
-
-def test_every_replay_option_shown_exists() -> None:
-    """Options and names in the examples of the replay are known to the command."""
-    from adaptk.cli.main import parser
-    from adaptk.replay.presets import PRESETS
-    from adaptk.replay.scenarios import find
-    from adaptk.replay.sweep import GROUPS
-
-    commands = re.findall(r"^adaptk (replay .*?)(?: +#.*)?$", README, re.MULTILINE)
-    assert len(commands) >= 5
-    for command in commands:
-        arguments = parser().parse_args(command.split())
-        for name in arguments.scenario or ():
-            assert name in GROUPS or find(name)
-        assert arguments.preset is None or arguments.preset in PRESETS
-
-
-def test_the_drop_in_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """It prints one line of beliefs and one schedule that the table class accepts."""
-    exec(compile(example("from adaptk import Controller"), "README.md", "exec"), {})
-    beliefs, schedule = capsys.readouterr().out.splitlines()
-    assert beliefs.startswith("[(0, 1.0, ")
-    triples = [[int(n) for n in triple] for triple in re.findall(r"\[(\d+), (\d+), (\d+)\]", schedule)]
-    assert GoodputTable.from_schedule(triples).to_schedule(max_batch=256) == triples
+def rows() -> dict[str, list[str]]:
+    """The cells of the table of settings, by the field that each is about."""
+    found = re.findall(r"^\| `(ADAPTK(?:_[A-Z_]+)?)` \|(.*)\|$", README, re.MULTILINE)
+    return {
+        "mode" if name == "ADAPTK" else name.removeprefix("ADAPTK_").lower(): [cell.strip() for cell in rest.split("|")]
+        for name, rest in found
+    }
 
 
 def test_every_setting_is_in_the_table() -> None:
-    """Each environment variable that is read is named, and none that is not."""
-    fields = {"ADAPTK" if name == "mode" else f"ADAPTK_{name.upper()}" for name in Settings.__struct_fields__}
-    assert set(re.findall(r"`(ADAPTK(?:_[A-Z_]+)?)`", README)) == fields
+    """Each setting has a row, and no row is of another one."""
+    assert set(rows()) == set(DEFAULTS)
+
+
+def test_the_table_says_the_defaults() -> None:
+    """As they are in the code; a setting without one has none."""
+    for name, (_, said, _) in rows().items():
+        default = DEFAULTS[name]
+        if name == "arms":
+            assert default is None
+            assert said.startswith("0, 1, 3, 7 cut at")
+        elif default is None:
+            assert said.startswith("none"), name
+        else:
+            assert said.strip("`") == str(int(default) if isinstance(default, bool) else default), name
+
+
+def test_what_has_a_unit_says_it() -> None:
+    """Numbers of a quantity are followed by what they count."""
+    units = {name: unit for name, (_, _, unit) in rows().items() if unit}
+    assert units == {
+        "arms": "drafts per request", "min_k": "drafts per request", "max_itl_ms": "ms", "budget": "ratio",
+    }  # fmt: skip
+
+
+def test_every_setting_named_is_one() -> None:
+    """No variable that adaptk would refuse is named anywhere."""
+    known = {"ADAPTK" if name == "mode" else f"ADAPTK_{name.upper()}" for name in DEFAULTS}
+    assert set(re.findall(r"\bADAPTK(?:_[A-Z_]+)?\b", README)) <= known
+
+
+def test_the_first_screen_says_how_to_start_and_how_much() -> None:
+    """Within the first lines: three commands, what was measured, and what was not."""
+    first = "\n".join(README.splitlines()[:FIRST_SCREEN])
+    for said in ("pip install", "ADAPTK=shadow", "adaptk report", "set-up", "simulated", "on a GPU yet"):
+        assert said in first, said
+
+
+def test_demo_and_test_are_two_commands() -> None:
+    """A block of its own holds just these."""
+    assert "```sh\nmake demo\nmake test\n```" in README
