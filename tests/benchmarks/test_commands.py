@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
-from tests.benchmarks import presence, serve_load
+from adaptk.report.findings import RangeAdvice
+from tests.benchmarks import presence, report_advice, serve_load
 from tests.benchmarks.pairs import ratio
 from tests.benchmarks.presence_engine import Job, Turn
+from tests.report.made_up import made_up
 
 
 def test_turns_alternate_and_stay_paired() -> None:
@@ -85,3 +88,25 @@ def test_prompts_are_many_and_of_the_length_that_is_taken() -> None:
     """More than the largest stage asks for, so that none need come twice in it."""
     found = serve_load.prompts()
     assert len(found) == len({*found}) >= 3 * max(serve_load.STAGES)
+
+
+@pytest.mark.parametrize("part", report_advice.STEPS)
+def test_advice_is_held_against_the_truth(part: str) -> None:
+    """One short trace of each part goes through; a line says how it fared in at most 100 columns."""
+    outcome = report_advice.tried(next(report_advice.cases(part, 1, 300)))
+    assert 0 <= outcome.held <= outcome.intervals
+    assert len(report_advice.line(part, [outcome])) <= 100
+
+
+def test_a_false_advice_is_counted() -> None:
+    """Held against a world in which nothing can be saved, each range that is to be changed is false."""
+    range_ = msgspec.convert(
+        {"first": 1, "last": 8, "k_now": 3, "k_new": 1, "k_best": 1, "verdict": "change", "probability": 0.99}
+        | {"gain": {"value": 0.1, "low": 0.05, "high": 0.15}, "basis_now": "measured", "basis_best": "measured"}
+        | {"most_lost": None, "steps": 300, "time_share": 1.0},
+        RangeAdvice,
+    )
+    findings = made_up()
+    findings = msgspec.structs.replace(findings, advice=msgspec.structs.replace(findings.advice, ranges=[range_]))
+    outcome = report_advice.against(next(report_advice.cases("wandering", 1)), findings, None)
+    assert (outcome.advised, outcome.slower, outcome.intervals, outcome.held) == (1, (0.0,), 1, 0)

@@ -177,6 +177,33 @@ def test_the_controller_alone(batch: int, capsys: pytest.CaptureFixture[str]) ->
     assert len(taken["redraw"]) >= (ALONE_STEPS - WARM) // 32 - 1
 
 
+@with_vllm
+@pytest.mark.parametrize("batch", BATCHES)
+def test_adding_up_for_metrics(batch: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """What ``observe`` takes longer where metrics are served; decisions stay what they are."""
+    from adaptk.vllm_plugin.metrics.sums import Sums
+
+    records, clock = recorded(batch), time.perf_counter_ns
+    runs: list[list[tuple[int, int]]] = []
+    for turn in range(2 * REPEATS):
+        alone, watched, sums, run = seeded(), seeded(), Sums(ARMS[-1]), []
+        for record in records:
+            assert alone.choose(batch, 500 * batch) == watched.choose(batch, 500 * batch) == record.k
+            start = clock()
+            # The second one finds the record in the cache: they take turns.
+            alone.observe(record) if turn % 2 else sums.observe(watched, record, ARMS[-1])
+            between = clock()
+            sums.observe(watched, record, ARMS[-1]) if turn % 2 else alone.observe(record)
+            end = clock()
+            run.append((between - start, end - between) if turn % 2 else (end - between, between - start))
+        runs.append(run)
+    least = [tuple(map(min, zip(*calls, strict=True))) for calls in zip(*runs, strict=True)][WARM:]
+    more = [(added - bare) / 1000 for bare, added in least]
+    with capsys.disabled():
+        print(f"\nbatch {batch}, adding up: {summary(more)} of {len(more)} calls (goal: median 1 to 2)")
+    assert sums.steps == len(records)
+
+
 def settled(batch: int) -> tuple[Controller, list[StepRecord]]:
     policy, records = seeded(), recorded(batch)
     for record in records[:WARM]:
