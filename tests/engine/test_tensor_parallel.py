@@ -96,7 +96,7 @@ def test_every_token_is_the_same(done: Done) -> None:
 
 def test_the_engines_process_is_steered(done: Done) -> None:
     """Adaptk says once that it is on, and nowhere that it stood down; the table's key knows of both workers."""
-    started = [line for line in done.log.splitlines() if "adaptk" in line and "mode on" in line]
+    started = [line for line in done.log.splitlines() if ": mode on, arms" in line]
     assert len(started) == 1, started
     assert "EngineCore" in started[0]
     assert "stands down" not in done.log
