@@ -34,8 +34,9 @@ def explored(ledger: Ledger | None) -> str:
         return ""
     cost = ""
     if ledger.cost_s is not None:
-        part = "" if ledger.share is None else f", {share(ledger.share)} of the time of work"
-        cost = f" It cost {duration(ledger.cost_s)}{part}."
+        part = "" if ledger.share is None else f", {share(abs(ledger.share))} of the time of work"
+        # Below 0 where the K that were looked at proved better.
+        cost = f" It {'cost' if ledger.cost_s >= 0.0 else 'saved'} {duration(abs(ledger.cost_s))}{part}."
     took = f" in {duration(ledger.explored_s)}" if ledger.explored_s > 0.0 else ""
     steps = f"{plural(ledger.explored_steps, 'step')} explored{took}.{cost}"
     return section("ledger", "Exploring", [said(steps), said(ledger.about, "quiet")])

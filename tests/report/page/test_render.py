@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from adaptk.outputs import OutputError
-from adaptk.report.findings import Alarm, Interval, Simulation
+from adaptk.report.findings import Alarm, Interval, Ledger, Simulation
 from adaptk.report.page import stretches
 from adaptk.report.page.parts import sentence
 from adaptk.report.page.render import render, write_html
@@ -249,6 +249,14 @@ def test_policies_that_could_not_be_valued_say_why(page: str) -> None:
 def test_an_interrupted_analysis_is_marked() -> None:
     assert "Interrupted: this is what was found until then." in render(undrawn(cut_short=True))
     assert "Interrupted" not in render(undrawn())
+
+
+def test_exploring_that_paid_is_no_cost() -> None:
+    """Where the K looked at proved better, the ledger is below 0."""
+    ledger = Ledger(explored_steps=17, explored_s=1.9, cost_s=-0.04, share=-0.0003, about="By this trace.")
+    page = render(undrawn(ledger=ledger))
+    assert "It saved 40.0 ms, &lt;0.1\u00a0% of the time of work." in page
+    assert "It cost 40.0 ms" in render(undrawn(ledger=change(ledger, cost_s=0.04)))
 
 
 def test_remarks_stand_once() -> None:
