@@ -9,7 +9,7 @@ from types import ModuleType
 
 from adaptk._version import __version__
 from adaptk.cli.completion import add_completion
-from adaptk.cli.console import tell
+from adaptk.cli.console import discard_output, tell
 
 INTERRUPTED = 130
 EPILOG = """\
@@ -49,6 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell("adaptk: interrupted")
         return INTERRUPTED
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Let go what argparse printed and could not be written, as help on a full disk: nobody depends on it."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        discard_output()
 
 
 def _run(given: list[str]) -> int:
