@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from adaptk.live.figures import gain, shares
 from adaptk.live.snapshot import Counts, Snapshot
+from adaptk.schedule import read_schedule, scheduled_k
 
 POLICIES = ("k0", "table", "vllm")
 GUESSED = "~"
@@ -93,11 +94,10 @@ def _scheduled(baseline: str, batch: str) -> set[int]:
     first, _, last = batch.partition("-")
     try:
         low, high = int(first), int(last or first)
-        starts = sorted((int(start), int(k)) for start, _, k in json.loads(baseline))
-    except (ValueError, TypeError, RecursionError):
+        schedule = read_schedule(json.loads(baseline))
+    except (ValueError, RecursionError):
         return set()
-    ends = [start for start, _ in starts[1:]] + [high + 1]
-    return {k for (start, k), end in zip(starts, ends, strict=True) if start <= high and end > low}
+    return {scheduled_k(schedule, low), *(k for start, _, k in schedule if low < start <= high)} if low > 0 else set()
 
 
 def gains(snapshot: Snapshot, counts: Counts) -> Mapping[str, Gain]:
