@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench setup clean
+.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench coverage audit setup clean
 
 # The first Python that runs and is new enough; override with PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -68,10 +68,19 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark --benchmark-enable
 
+# Branches of the core, by the core's own tests.
+coverage: $(READY)
+	$(BIN)/python -m pytest tests/test_*.py adaptk/*.py --cov --cov-report=term --cov-fail-under=95 $(TEST_ARGS)
+
+# Known faults of what is installed beside adaptk. Needs a database on the network, so that no other target asks for it.
+audit: $(READY)
+	test -x $(BIN)/pip-audit || $(PIP) install 'pip-audit>=2.7'
+	$(BIN)/pip-audit --progress-spinner off --skip-editable $(AUDIT_ARGS)
+
 setup: $(READY)
 
 clean:
-	rm -rf $(VENV) .venv-* build
+	rm -rf $(VENV) .venv-* build dist
 
 # A set-up that was cut short leaves its mark and is begun anew: pip takes a half-written package for an installed one.
 $(READY): pyproject.toml adaptk/_version.py Makefile
