@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from adaptk.step import LARGEST_COUNT, StepRecord
 
-SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # a step's time is taken to lie between
+SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # what lies beyond is no step's time
 DEAD, REVIVED = 0.01, 0.05  # acceptance of the first draft below which a drafter counts as dead, above which no more
 
 
@@ -59,6 +58,4 @@ def whole_count(value: int) -> int:
 
 
 def _believable(value: float | None) -> float | None:
-    if value is None or not 0.0 < value < math.inf:
-        return None
-    return min(max(float(value), SHORTEST_MS), LONGEST_MS)
+    return float(value) if value is not None and SHORTEST_MS <= value <= LONGEST_MS else None

@@ -20,8 +20,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     batch_size
         Requests scheduled in the step, prefills included, ``>= 0``.
     elapsed_ms
-        Wall time of the step, milliseconds; ``None`` where unknown. A NaN, infinite or non-positive time is kept here
-        and treated as unknown by the controller, which counts it.
+        Wall time of the step, milliseconds; ``None`` where unknown. NaN, and what no step can take (see ``evidence``),
+        is kept here and treated as unknown by the controller, which counts it.
     k
         Drafts per request that this step was scheduled to make for the next one: what ``choose`` returned.
     drafted

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from adaptk.cascade import cascade_counts
+from adaptk.evidence import LONGEST_MS, SHORTEST_MS
 from adaptk.vllm_plugin.metrics.carried import Carried, ours
 from adaptk.vllm_plugin.metrics.positions import Positions
 
@@ -135,7 +135,7 @@ class Sums:
             cell = self.cells[at] = [0.0] * 7
         cell[STEPS] += 1
         elapsed = record.elapsed_ms
-        if elapsed is not None and 0.0 < elapsed < math.inf:
+        if elapsed is not None and SHORTEST_MS <= elapsed <= LONGEST_MS:
             cell[TIMED] += 1
             cell[MS] += elapsed
             cell[TOKENS] += sum(record.emitted or ())
