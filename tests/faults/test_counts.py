@@ -90,5 +90,5 @@ def test_an_empty_batch_is_no_step() -> None:
 )
 def test_acceptance_over_the_drafts_is_no_record(drafted: list[int], accepted: list[int]) -> None:
     """Nothing of the kind can reach a controller: the record is refused, by name and with its value."""
-    with pytest.raises(ValueError, match="accepted|drafted"):
+    with pytest.raises(ValueError, match=r"accepted|drafted"):
         StepRecord(batch_size=1, elapsed_ms=9.0, k=3, drafted=drafted, accepted=accepted)
