@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench coverage audit setup clean
+.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench coverage mutation audit setup clean
 
 # The first Python that runs and is new enough; override with PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -71,6 +71,11 @@ bench: $(READY)
 # Branches of the core, by the core's own tests.
 coverage: $(READY)
 	$(BIN)/python -m pytest tests/test_*.py adaptk/*.py --cov --cov-report=term --cov-fail-under=95 $(TEST_ARGS)
+
+# Whether the tests notice when the code is changed; an hour or more.
+mutation: $(READY)
+	$(PIP) install --quiet -e '.[mutation]'
+	$(BIN)/python -m tests.mutation $(MUTATION_ARGS)
 
 # Known faults of what is installed beside adaptk. Needs a database on the network, so that no other target asks for it.
 audit: $(READY)
