@@ -42,7 +42,8 @@ OFF_THE_STEP = (
     "vllm_plugin.steering.Steering.close",
     "vllm_plugin.steering.Steering.mode",
     "vllm_plugin.capture.",
-    *(f"vllm_plugin.metrics.{name}." for name in ("serving", "server", "page", "rows", "beliefs", "reference")),
+    *(f"vllm_plugin.metrics.{name}." for name in ("serving", "server", "request")),
+    *(f"vllm_plugin.metrics.{name}." for name in ("page", "rows", "beliefs", "reference")),
     "mirror.",
 )
 STARTS = {"from the start": "entering", "in flight": "in flight"}

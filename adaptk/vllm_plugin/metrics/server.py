@@ -1,32 +1,39 @@
-"""A page served over HTTP by threads of its own: nothing of it runs on the engine's."""
+"""A page served over HTTP by one thread of its own, which takes little of a core whoever asks and however often."""
 
 from __future__ import annotations
 
-import errno
 import os
+import selectors
 import socket
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socketserver import ThreadingMixIn
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.metrics.request import PATH, Request, answer, read, refusal
 
 # What a request asks for and what it gets: the value of its Accept header, and content type and text.
 Answer = Callable[[str], tuple[str, bytes]]
-PATH = "/metrics"
-_PATIENCE_S = 10.0  # with a client that does not go on
-_STOPS_WITHIN_S = 2.0
+MOST = 32  # connections at a time: one more ends the oldest
+_WAITING = 128  # that the system keeps until they are let in
+_LASTS_S = 10.0  # a connection, from the moment that it is let in, whatever its client does
+_SHARE = 0.05  # of a core, that the thread may take
+_LONGEST_PAUSE_S = 1.0
 _FULL_S = 0.5  # between two tries to let a client in where the process may open no more files
+_PIECE = 1 << 16
+_MOST_UNREAD = 1 << 20  # bytes that a client may go on to send after its answer, which are thrown away
+_STOPS_WITHIN_S = 2.0
+_LAST_WORDS_S = 1.0  # for answers under way when it stops
 
 
 class MetricsServer:
     """Serves ``answer`` at ``http://host:port/metrics`` from the moment it is made until ``stop``.
+
+    A page is made at most once a turn, for all who wait for it then. After each turn the thread rests for as long as
+    keeps it below a twentieth of a core, so that the engine feels neither how many clients there are nor what they
+    send. A client has ten seconds, and less where more than ``MOST`` are connected.
 
     Parameters
     ----------
@@ -35,7 +42,7 @@ class MetricsServer:
     port
         Below 65536.
     answer
-        Called by the thread of each request.
+        Called on the server's thread.
 
     Raises
     ------
@@ -44,10 +51,15 @@ class MetricsServer:
     """
 
     def __init__(self, host: str, port: int, answer: Answer) -> None:
-        self._http = _Http(host, port, answer)
-        self.host, self.port = str(self._http.server_address[0]), self._http.server_address[1]
+        self._http = _Http(_listening(host, port), answer)
+        address = self._http.listener.getsockname()
+        self.host, self.port = str(address[0]), int(address[1])
         self._thread = threading.Thread(target=_serve, args=(self._http,), name="adaptk-metrics", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the process may have no more threads
+            self._http.close()
+            raise
 
     @property
     def url(self) -> str:
@@ -63,97 +75,227 @@ class MetricsServer:
             self._thread.join(_STOPS_WITHIN_S)
 
 
-def _serve(http: _Http) -> None:
-    # The thread that waits at the socket closes it: closed by another one, its number might be another file's by then.
+def _listening(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        while not http.ended:
-            http.handle_request()
+        # Of connections that have ended the port may be had again; a server that listens is never displaced.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_WAITING)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _serve(http: _Http) -> None:
+    # The thread that waits at the sockets closes them: closed by another, a number might be another file's by then.
+    try:
+        try:
+            while not http.ended:
+                http.turn()
+                http.rest()
+            http.finish()
+        finally:
+            http.close()
     except Exception:
         logger.exception("adaptk serves its metrics no more; the engine goes on")
-    finally:
-        _open.discard(http)
-        http.server_close()
 
 
-class _Http(ThreadingMixIn, HTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True  # of connections that have ended; a server that listens is never displaced
-    ended = False
+class _Client:
+    """A connection: what came, what is still to be sent, and until when it may last."""
 
-    def __init__(self, host: str, port: int, answer: Answer) -> None:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        self.address_family = family
-        self.answer = answer
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.until = time.monotonic() + _LASTS_S
+        self.came = b""
+        self.request: Request | None = None  # that waits for its page
+        self.left: memoryview | None = None  # of the answer
+        self.unread = 0  # bytes that came after it
+
+    @property
+    def events(self) -> int:
+        """What it waits for."""
+        return selectors.EVENT_WRITE if self.left else selectors.EVENT_READ
+
+    def receive(self) -> bool:
+        """Take in what came; whether the connection goes on."""
+        with suppress(BlockingIOError):
+            piece = self.link.recv(_PIECE)
+            if self.left is not None:
+                self.unread += len(piece)
+            elif self.request is None:
+                self.came += piece
+                self.request = read(self.came)
+            # Who will send no more may still wait for the answer.
+            return (bool(piece) or self.request is not None) and self.unread <= _MOST_UNREAD
+        return True
+
+    def send(self, data: bytes | None = None) -> None:
+        """Send as much as goes at once, of a new answer or of the one begun; once all is sent, say so."""
+        if data is not None:
+            self.left, self.request, self.came = memoryview(data), None, b""
+        if self.left:
+            with suppress(BlockingIOError):
+                self.left = self.left[self.link.send(self.left, socket.MSG_NOSIGNAL) :]
+            if not self.left:  # only then would closing it cut off what the client has not read
+                self.link.shutdown(socket.SHUT_WR)
+
+
+class _Http:
+    """The sockets, and what is done at each turn."""
+
+    def __init__(self, listener: socket.socket, answer: Answer) -> None:
+        self.listener = listener
+        self.ended = False
+        self._answer = answer
+        self._clients: dict[socket.socket, _Client] = {}  # the oldest first
+        # By poll, which has no state in the system that a forked child would share.
+        self._selector = selectors.PollSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._woken = threading.Event()
+        self._busy_s = 0.0  # of the thread, at the end of its last rest
+        self._full = False  # whether the process may open no more files
         self._told = False
-        super().__init__(address, _Handler)  # type: ignore[arg-type]  # of two entries or, for IPv6, four
         _open.add(self)
 
-    def server_bind(self) -> None:
-        # Without the base's look for this machine's name, which may ask the network.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+    def turn(self) -> None:
+        """Wait for something to happen and do what it asks for."""
+        ready = self._selector.select(self._patience())
+        now = time.monotonic()
+        for client in [client for client in self._clients.values() if client.until <= now]:
+            self._drop(client)
+        for key, events in ready:
+            client = self._clients.get(key.fileobj)  # type: ignore[call-overload]
+            if client is not None:
+                self._attend(client, events)
+            elif key.fileobj is self.listener and not self.ended:
+                self._let_in()
+        self._answer_some()
 
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Let the next client in; one that cannot be is still there at once, and trying on would take a whole core."""
+    def rest(self) -> None:
+        """Leave the core to others for as long as the share asks for."""
+        owed = min((time.thread_time() - self._busy_s) * (1.0 / _SHARE - 1.0), _LONGEST_PAUSE_S)
+        self._woken.wait(max(owed, _FULL_S) if self._full else owed)
+        self._busy_s, self._full = time.thread_time(), False
+
+    def finish(self) -> None:
+        """Let nobody in any more, and send what is under way."""
+        self._selector.unregister(self.listener)
+        self.listener.close()
+        until = time.monotonic() + _LAST_WORDS_S
+        while time.monotonic() < until:
+            self._answer_some()
+            if not any(client.request is not None or client.left for client in self._clients.values()):
+                return
+            for key, events in self._selector.select(0.0 if self._waiting() else until - time.monotonic()):
+                self._attend(self._clients[key.fileobj], events)  # type: ignore[index]
+
+    def wake(self) -> None:
+        """Let nobody in any more, and the thread that waits at the sockets end."""
+        self.ended = True
+        self._woken.set()
+        with suppress(OSError):  # not everywhere can a socket that listens be shut down
+            self.listener.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close everything."""
+        _open.discard(self)
+        self.listener.close()
+        for link in list(self._clients):
+            link.close()
+        self._clients.clear()
+
+    def _patience(self) -> float | None:
+        """Seconds until something is due though nothing happens."""
+        if self._waiting():
+            return 0.0
+        first = min((client.until for client in self._clients.values()), default=None)
+        return None if first is None else max(first - time.monotonic(), 0.0)
+
+    def _waiting(self) -> list[tuple[_Client, Request]]:
+        """Who waits for a page, the longest first."""
+        return [(client, client.request) for client in self._clients.values() if client.request is not None]
+
+    def _let_in(self) -> None:
+        """Let in who waits, as many as have room; there may be more the next time."""
+        for _ in range(MOST):
+            try:
+                link, _ = self.listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # the process may open no more files: who waits is there at once, and again
+                self._full = not isinstance(error, ConnectionError)
+                return
+            link.setblocking(False)
+            if len(self._clients) >= MOST:
+                oldest = next(iter(self._clients.values()))
+                if oldest.left is None:
+                    with self._minding(oldest):
+                        oldest.send(refusal(503))
+                self._drop(oldest)
+            client = self._clients[link] = _Client(link)
+            self._selector.register(link, client.events)
+            self._attend(client, selectors.EVENT_READ)  # most have sent their request by now
+
+    def _attend(self, client: _Client, events: int) -> None:
+        """Read from a client or send to it, as it is ready for; one that went away is nobody's business."""
+        with self._minding(client):
+            if events & selectors.EVENT_WRITE:
+                client.send()
+            if events & ~selectors.EVENT_WRITE and not client.receive():
+                self._drop(client)
+            elif client.request is not None and client.request.status != 200:
+                client.send(refusal(client.request.status, client.request.head_only))
+
+    def _answer_some(self) -> None:
+        """Make a page for the one who waits longest, and for all who prefer the same form."""
+        waiting = self._waiting()
+        if not waiting:
+            return
+        accept = waiting[0][1].accept
         try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(_FULL_S)
-            raise
+            kind, page = self._answer(accept)
+        except Exception:
+            self._tell()
+            kind, page = "", b""
+        for client, (_, head_only, form) in waiting:
+            if form == accept:
+                with self._minding(client):
+                    client.send(answer(200, kind, page, head_only) if kind else refusal(500, head_only))
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell a fault of ours once; a client that went away, or never spoke, is nobody's business."""
-        if not isinstance(sys.exception(), OSError):
-            self.tell()
+    @contextmanager
+    def _minding(self, client: _Client) -> Iterator[None]:
+        """Whatever goes wrong with one client ends that connection only; that it went away is nobody's business."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, OSError):
+                self._tell()
+            self._drop(client)
+        else:
+            if client.link in self._clients:
+                self._selector.modify(client.link, client.events)
 
-    def tell(self) -> None:
+    def _drop(self, client: _Client) -> None:
+        if self._clients.pop(client.link, None) is not None:
+            self._selector.unregister(client.link)
+            client.link.close()
+
+    def _tell(self) -> None:
         """Log the exception at hand, the first time."""
         if not self._told:
             self._told = True
             logger.exception("adaptk could not answer who asked for its metrics; the engine goes on")
 
-    def wake(self) -> None:
-        """Let nobody in any more, and the thread that waits at the socket end."""
-        self.ended = True
-        with suppress(OSError):  # not everywhere can a socket that listens be shut down
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _PATIENCE_S
-    server: _Http
-
-    def do_GET(self) -> None:
-        """Give the page; whatever fails in making it costs this answer only."""
-        if self.path.partition("?")[0] != PATH:
-            self._send(404, "text/plain; charset=utf-8", f"adaptk's metrics are at {PATH}\n".encode())
-            return
-        try:
-            kind, page = self.server.answer(self.headers.get("Accept", ""))
-        except Exception:
-            self.server.tell()
-            self._send(500, "text/plain; charset=utf-8", b"the metrics could not be made: see the engine's log\n")
-            return
-        self._send(200, kind, page)
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base names it so
-        """Say nothing: a line per scrape would drown the engine's own."""
-
 
 def _after_fork() -> None:
     """In a forked child: the port is the parent's, who could not give it back while a child holds it."""
     for http in list(_open):
-        http.socket.close()
-    _open.clear()
+        http.ended = True
+        http.close()
 
 
 _open: weakref.WeakSet[_Http] = weakref.WeakSet()

@@ -1,0 +1,256 @@
+"""The metrics port among strangers: slow, rude and many of them; what it shows, and to whom."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptk.settings import Settings
+from adaptk.vllm_plugin.metrics import server
+from adaptk.vllm_plugin.metrics.request import MOST_BYTES, Request, read
+from adaptk.vllm_plugin.metrics.server import MOST, MetricsServer
+from tests.security.rude import ASKS, Here, connected, crowd, everything, links, said, until
+
+
+@contextmanager
+def served(making: Callable[[str], tuple[str, bytes]] = lambda _: ("text/plain", b"the page")) -> Iterator[Here]:
+    made = MetricsServer("127.0.0.1", 0, making)
+    try:
+        yield made.host, made.port
+    finally:
+        made.stop()
+
+
+def test_only_this_machine_gets_in_by_default() -> None:
+    """The default address is the loopback's own: another one of this machine finds nobody there."""
+    made = MetricsServer(Settings().metrics_host, 0, lambda _: ("text/plain", b"the page"))
+    try:
+        assert b"the page" in said(("127.0.0.1", made.port), ASKS)
+        with pytest.raises(ConnectionRefusedError):
+            connected(("127.0.0.2", made.port))
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize(
+    ("sends", "status"),
+    [
+        (b"GET /metrics HTTP/1.0\r\n\r\n", 200),
+        (b"GET /metrics?x=1 HTTP/1.1\nHost: x\n\n", 200),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", 200),
+        (b"GET / HTTP/1.1\r\n\r\n", 404),
+        (b"GET /metrics/../../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"GET //metrics HTTP/1.1\r\n\r\n", 404),
+        (b"GET /etc/passwd%00/metrics HTTP/1.1\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nREFLX", 405),
+        (b"DELETE /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"TRACE /metrics HTTP/1.1\r\nX-Sent: REFLX\r\n\r\n", 405),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"get /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", 400),
+        (b"GET /REFLX<script> HTTP/1.1 REFLX\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"\x00\xff" * 100, 400),
+        (b"\r\n\r\n", 400),
+        (b"GET /" + b"REFLX" * MOST_BYTES, 431),
+        (b"GET /metrics HTTP/1.1\r\n" + b"X-Sent: REFLX\r\n" * MOST_BYTES, 431),
+    ],
+)
+def test_only_the_page_is_served(sends: bytes, status: int) -> None:
+    """To GET and HEAD at one path; else a refusal that repeats nothing of what was sent, and names no software."""
+    with served() as here:
+        answer = said(here, sends)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert (body == b"the page") is (status == 200 and not sends.startswith(b"HEAD"))
+    assert b"REFLX" not in answer
+    assert b"script" not in answer
+    assert b"python" not in answer.lower()
+    assert b"\nserver:" not in head.lower()
+    assert b"Connection: close" in head
+    assert b"nosniff" in head
+
+
+def test_who_has_said_all_still_gets_the_page() -> None:
+    """A client that closes its own half, as nc does, and one that sends the next request at once: one answer each."""
+    with served() as here:
+        with connected(here, ASKS) as half:
+            half.shutdown(socket.SHUT_WR)
+            assert everything(half).endswith(b"the page")
+        assert said(here, 50 * ASKS).count(b"the page") == 1
+
+
+def test_a_request_may_come_in_pieces() -> None:
+    """Two bytes at a time."""
+    with served() as here, connected(here) as client:
+        for i in range(0, len(ASKS), 2):
+            client.sendall(ASKS[i : i + 2])
+            time.sleep(0.002)
+        assert everything(client).endswith(b"the page")
+
+
+def test_a_body_without_end_is_not_read_on() -> None:
+    """The answer comes, and after a mebibyte more the connection is ended."""
+    with (
+        served() as here,
+        connected(here, b"POST /metrics HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\n") as client,
+    ):
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 1 << 30:
+                sent += client.send(bytes(1 << 16))
+        assert sent < 1 << 26  # what the system keeps is on top
+
+
+def test_slow_headers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a byte of them comes: the time is that of the whole connection."""
+    monkeypatch.setattr(server, "_LASTS_S", 1.0)
+    with served() as here, connected(here, b"GET /metrics HTTP/1.1\r\n") as client:
+        client.settimeout(0.05)
+        began = time.monotonic()
+        ended = False
+        while not ended and time.monotonic() - began < 20:
+            try:
+                client.send(b"X")
+                ended = client.recv(100) == b""
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                ended = True
+        assert ended
+        assert time.monotonic() - began > 0.5
+
+
+def test_slow_readers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for who does not take its page, and it is let go."""
+    monkeypatch.setattr(server, "_LASTS_S", 1.0)
+    page = b"x" * (12 << 20)  # more than the system keeps for who reads little
+    with served(lambda _: ("text/plain", page)) as here, socket.socket() as slow:
+        before = links()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.settimeout(20)
+        slow.connect(here)
+        slow.sendall(ASKS)
+        assert slow.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        monkeypatch.setattr(server, "_LASTS_S", 60.0)
+        assert len(said(here, ASKS)) > len(page)
+        assert until(lambda: links() <= before)
+        assert len(everything(slow)) < len(page)
+
+
+def silent(number: int) -> bytes:
+    return b""
+
+
+def trickling(number: int) -> bytes:
+    return b"GET /metrics HTTP/1.1\r\nX-"
+
+
+def asking(number: int) -> bytes:
+    return ASKS
+
+
+@pytest.mark.parametrize("sends", [silent, trickling, asking])
+def test_a_thousand_connections(sends: Callable[[int], bytes]) -> None:
+    """No thread more, a few files open at a time, somebody in between gets the page, and nothing is left."""
+    with served() as here:
+        assert said(here, ASKS).endswith(b"the page")
+        before, threads = links(), threading.active_count()
+        with crowd(here, 1000, sends) as clients:
+            own = {client.fileno() for client in clients}
+            for _ in range(3):
+                with connected(here, ASKS) as scraper:
+                    own.add(scraper.fileno())
+                    assert everything(scraper).endswith(b"the page")
+                held = [link for link in links() - before if int(link.split()[0]) not in own]
+                assert len(held) <= MOST + 1
+                assert threading.active_count() == threads
+        assert until(lambda: links() <= before)
+        assert said(here, ASKS).endswith(b"the page")
+
+
+def test_a_flood_of_resets() -> None:
+    """Clients that break off the hard way at every stage leave nothing behind."""
+    with served(lambda _: ("text/plain", b"x" * 1_000_000)) as here:
+        before = links()
+        for number in range(300):
+            client = connected(here, ASKS[: number % (len(ASKS) + 1)])
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+        assert said(here, ASKS).endswith(b"x")
+        assert until(lambda: links() <= before)
+
+
+def test_who_waits_together_shares_a_page() -> None:
+    """A page that is made after all of them asked is as fresh for each."""
+    made: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def making(_: str) -> tuple[str, bytes]:
+        made.append(1)
+        begun.set()
+        go_on.wait(20)
+        return "text/plain", b"page %d" % len(made)
+
+    with served(making) as here, ExitStack() as stack:
+        first = stack.enter_context(connected(here, ASKS))
+        assert begun.wait(20)
+        others = [stack.enter_context(connected(here, ASKS)) for _ in range(20)]
+        time.sleep(0.1)
+        go_on.set()
+        assert everything(first).endswith(b"page 1")
+        assert {everything(other)[-6:] for other in others} == {b"page 2"}
+
+
+def test_scraping_without_a_pause_costs_little() -> None:
+    """Pages are made for a twentieth of a core at most, whoever asks how often and in however many forms."""
+    made: list[str] = []
+    cost_s = 0.01
+
+    def making(accept: str) -> tuple[str, bytes]:
+        made.append(accept)
+        until_s = time.thread_time() + cost_s
+        while time.thread_time() < until_s:
+            pass
+        return "text/plain", b"the page"
+
+    lasts_s = 2.0
+    with served(making) as here:
+        ends = time.monotonic() + lasts_s
+
+        def hammer(form: bytes) -> None:
+            while time.monotonic() < ends:
+                with suppress(OSError):
+                    said(here, b"GET /metrics HTTP/1.1\r\nAccept: " + form + b"\r\n\r\n")
+
+        threads = [threading.Thread(target=hammer, args=(b"text/%d" % form,)) for form in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert 2 <= len(made) <= 3 * 0.05 * lasts_s / cost_s
+    assert len(set(made)) > 1
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read(data: bytes) -> None:
+    """Into a request or a refusal, or they are waited on; never more than that."""
+    found = read(data)
+    assert found is None or found.status in (200, 400, 404, 405)
+    assert read(data + bytes(MOST_BYTES)) is not None
+
+
+@given(st.integers(0, 60), st.sampled_from(["text/plain;version=1.0.0", "*/*", "a: b"]))
+def test_a_request_is_the_same_wherever_it_is_cut(at: int, accept: str) -> None:
+    """Nothing is concluded before the headers end, and Accept is found whatever stands around it."""
+    whole = f"GET /metrics?x HTTP/1.1\r\nHost: a\r\nACCEPT:  {accept} \r\nX: y\r\n\r\n".encode()
+    cut = min(at, len(whole) - 4)
+    assert read(whole[:cut]) is None
+    assert read(whole) == read(whole + b"rest") == Request(200, False, accept)
