@@ -13,13 +13,28 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 STARTS_WITHIN_S = 180
 
 
+class Running(NamedTuple):
+    """A server that answers at ``address``."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
 def serving(model: Path, log: Path, options: Mapping[str, str], **settings: str) -> Iterator[str]:
-    """The address of a server over ``model`` on a free loopback port; its output goes to ``log``.
+    """The address of a server; see :func:`started`."""
+    with started(model, log, options, **settings) as server:
+        yield server.address
+
+
+@contextmanager
+def started(model: Path, log: Path, options: Mapping[str, str], **settings: str) -> Iterator[Running]:
+    """A server over ``model`` on a free loopback port, stopped in the end; its output goes to ``log``.
 
     Parameters
     ----------
@@ -44,14 +59,19 @@ def serving(model: Path, log: Path, options: Mapping[str, str], **settings: str)
     address = f"http://127.0.0.1:{port}"
     try:
         wait_until_ready(server, address, log)
-        yield address
+        yield Running(address, server)
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        stop(server)
+
+
+def stop(server: subprocess.Popen[bytes]) -> int:
+    """Ask a server to end, and make it end after a minute; its status. More calls do nothing."""
+    server.send_signal(signal.SIGTERM)
+    try:
+        return server.wait(60)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        return server.wait()
 
 
 def wait_until_ready(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
