@@ -32,6 +32,7 @@ COUNTERS = (
     *("steps", "switches", "explored", "acceptance_alarms", "time_alarms", "times_refused"),
     *("drafter_dead", "weights_changed", "timing_untrusted"),
 )
+_START = "start without the snapshot"
 _HEADER = ("schema_version", "identity", "arms", "capture_sizes", "table", "trusted", "settings", "digest")
 _LIMITS = ("min_k", "max_itl_ms", "budget")
 _PARTS = ("acceptance", "latency", "prefill", "waits", "planner", "load")
@@ -40,6 +41,22 @@ _STATE = ("_seq", "_last_k", "_asked", "_usual_ms", "_visit_end", "_judge", "_de
 
 def taken(controller: Controller) -> dict[str, Any]:
     """Everything that a controller consists of, as plain data."""
+    return completed(controller, changing(controller))
+
+
+def changing(controller: Controller) -> dict[str, Any]:
+    """A copy of what choosing and learning change, on the thread that does both: the quick half of ``taken``."""
+    return {
+        "random": random_state(controller._rng),
+        **{name: getattr(controller, f"_{name}").snapshot() for name in _PARTS},
+        "open": [[d.seq, d.k, d.propensity, d.reason.value] for d in controller._open],
+        "counters": dict(controller.counters),
+        **{name: getattr(controller, name) for name in _STATE},
+    }
+
+
+def completed(controller: Controller, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``changing`` gave, with what never changes and the seal: the slow half, on any thread."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "identity": dict(controller.identity),
@@ -47,11 +64,7 @@ def taken(controller: Controller) -> dict[str, Any]:
         "capture_sizes": list(controller.capture_sizes),
         "table": fingerprint(controller.table),
         "settings": {name: getattr(controller.settings, name) for name in _LIMITS},
-        "random": random_state(controller._rng),
-        **{name: getattr(controller, f"_{name}").snapshot() for name in _PARTS},
-        "open": [[d.seq, d.k, d.propensity, d.reason.value] for d in controller._open],
-        "counters": dict(controller.counters),
-        **{name: getattr(controller, name) for name in _STATE},
+        **changed,
     }
     if not controller.trusted:
         data["trusted"] = False  # a snapshot without it is of a table that is believed, as all were once
@@ -108,6 +121,21 @@ def restored(
         controller._forget_visit()
         controller._planner.limits_changed()
     return controller
+
+
+def begin_from(controller: Controller, snapshot: Mapping[str, Any], times: bool) -> bool:
+    """What ``Controller.begin_from`` describes."""
+    source = restored(type(controller), snapshot, controller.table, None, None, as_prior=True)
+    if source.arms[-1] != controller.arms[-1]:
+        raise ValueError(
+            f"snapshot is of up to {source.arms[-1]} drafts, here are up to {controller.arms[-1]}: {_START}"
+        )
+    controller._acceptance.load(source._acceptance.snapshot())
+    same = times and snapshot["table"] == fingerprint(controller.table) and source.trusted == controller.trusted
+    if same and source.arms == controller.arms and source.capture_sizes == controller.capture_sizes:
+        controller._latency.load(source._latency.snapshot())
+        return True
+    return False
 
 
 def _refuse_another(then: Mapping[str, Any], now: Mapping[str, Any], same_table: bool) -> None:

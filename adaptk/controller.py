@@ -14,7 +14,7 @@ from adaptk.acceptance import AcceptancePosterior, PositionBelief
 from adaptk.arms import resolve_arms
 from adaptk.batch import LoadTracker
 from adaptk.belief import ArmBelief, arm_beliefs
-from adaptk.continuity import COUNTERS, restored, taken
+from adaptk.continuity import COUNTERS, begin_from, restored, taken
 from adaptk.corrected import corrected_table
 from adaptk.decision import Decision, Reason
 from adaptk.evidence import delivering, drafter_dead, most_and_sum, step_time, whole_count
@@ -346,6 +346,31 @@ class Controller:
             ``settings`` name, or, unless ``as_prior``, of another table or identity.
         """
         return restored(cls, snapshot, table, settings, identity, as_prior)
+
+    def begin_from(self, snapshot: Mapping[str, Any], *, times: bool = True) -> bool:
+        """Take over, before the first step, what a snapshot believed of acceptance, and of step times if it can.
+
+        As ``restore`` with ``as_prior``, for a controller whose arms, limits or engine are others than the snapshot's.
+        Step times are deviations from a table at given arms: they go along where all of that is the same.
+
+        Parameters
+        ----------
+        snapshot
+            As ``snapshot`` gave it; the largest of its arms must be the largest here.
+        times
+            False: not the step times in any case, as of another machine.
+
+        Returns
+        -------
+        bool
+            Whether step times were taken over.
+
+        Raises
+        ------
+        ValueError
+            If the snapshot cannot be read, or is of another largest number of drafts.
+        """
+        return begin_from(self, snapshot, times)
 
     def _observe_time(
         self, record: StepRecord, decision: Decision | None, elapsed: float, asked: int, decodes: int, drafts: int

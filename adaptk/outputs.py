@@ -70,8 +70,17 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the whole new one, never a part.
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file so that a reader sees the old one or the whole new one, never a part, also after a power cut.
+
+    Parameters
+    ----------
+    path
+        Where it goes; of a symbolic link, where that leads.
+    data
+        All of it.
+    mode
+        Permissions that the new file has at most.
 
     Raises
     ------
@@ -83,7 +92,7 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         if target.exists() and not target.is_file():
             raise OutputError(f"{path}: cannot be written (it is no regular file): give another path")
-        with scratch.open("xb") as file:
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -92,3 +101,14 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error}): check the folder and its space") from None
+    with suppress(OSError):  # the file is there; not every file system knows of such a thing
+        _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, too."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,50 @@ def test_a_file_is_replaced_in_one_move(tmp_path: Path) -> None:
     assert target.read_text() == "new"
     assert link.is_symlink()
     assert sorted(tmp_path.iterdir()) == [link, target]
+
+
+def test_nothing_is_renamed_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced, then moved, then the folder is synced: a power cut leaves the old file or the new one."""
+    done: list[str] = []
+    sync, rename = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        sync(fd)
+
+    def replaced(path: Path, target: Path) -> Path:
+        done.append("moved")
+        rename(path, target)
+        return target
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_whole(tmp_path / "new", b"x")
+    assert done[0].startswith(str(tmp_path / "new."))
+    assert done[1:] == ["moved", str(tmp_path)]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every file system has that; the file is there."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("adaptk.outputs._sync_folder", fail)
+    write_whole(tmp_path / "new", b"x")
+    assert (tmp_path / "new").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o600])
+def test_a_new_file_has_no_more_rights_than_asked(tmp_path: Path, mode: int) -> None:
+    """Less what the process's mask takes away; an older file's rights are not taken over."""
+    mask = os.umask(0o022)
+    try:
+        (tmp_path / "file").touch(0o777)
+        write_whole(tmp_path / "file", b"x", mode)
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode & ~0o022
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from adaptk.vllm_plugin import faulttext
 from adaptk.vllm_plugin.capture import CaptureSchedule
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.steering import Steering
@@ -43,13 +44,19 @@ def stand_down(scheduler: Any, error: Exception, doing: str) -> Steering:
     with suppress(Exception):
         if steering.control is not None:
             steering.control.stop()
-    with suppress(Exception):  # an error that cannot be shown
-        steering.reason = f"a fault while {doing}: {error!r}"
+    with suppress(Exception):
+        if steering.state is not None:
+            steering.state.give_up()
+    told = type(error).__name__
+    with suppress(Exception):  # an error that cannot be told
+        steering.reason = f"a fault while {doing}: {faulttext.short(error)}"
+        told = faulttext.full(error)
     with suppress(Exception):  # a log handler that fails
         logger.error(
-            "adaptk stands down after a fault while %s: the number of drafts is vLLM's from now on. Please report it.",
+            "adaptk stands down after a fault while %s: the number of drafts is vLLM's from now on. Please report it."
+            "\n%s",
             doing,
-            exc_info=error,
+            told,
         )
     return steering
 
@@ -60,9 +67,10 @@ def close(scheduler: Any) -> None:
         steering = scheduler.__dict__.get("adaptk")
         if steering is not None:
             steering.close()
-    except Exception:
+    except Exception as error:
         with suppress(Exception):
-            logger.exception("adaptk could not end what it had begun: its trace may lack the last rows")
+            told = faulttext.full(error)
+            logger.error("adaptk could not end what it had begun: trace and state may lack the last steps\n%s", told)
 
 
 def give_lookup_back(scheduler: Any) -> None:

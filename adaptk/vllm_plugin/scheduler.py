@@ -109,7 +109,15 @@ class AdaptiveMixin(_Scheduler):
                 step = steering.before_update(self, scheduler_output, model_runner_output)
         except Exception as error:
             stand_down(self, error, "reading the step's output")
-        result = super().update_from_output(scheduler_output, model_runner_output)
+        try:
+            result = super().update_from_output(scheduler_output, model_runner_output)
+        except BaseException:  # vLLM's own: whoever goes on after it meets the next steps with their own decisions
+            if step is not None:
+                try:
+                    steering.give_up(step)
+                except Exception as error:
+                    stand_down(self, error, "giving a step up")
+            raise
         if step is not None:
             try:
                 steering.after_update(self, step, model_runner_output)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _LIMITS = ("min_k", "max_itl_ms", "budget", "seed")
 _DEFAULTS = dict(zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True))
-_NOT_SERVED = ("state",)
 _NO_TABLE = "no table"
 _SCHEDULE = "no table, seeded by the configured schedule"
 
@@ -91,7 +90,8 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
     price = _price(config)
     if price is not None and settings.mode == "on":
         raise StartError(price)
-    key, table_named = table_key(config), "of the given controller"
+    key, table_named, graphs = table_key(config), "of the given controller", None
+    given = controller is not None
     if controller is None:
         table, table_named = _table(config, settings, k_max)
         trusted = _same_engine(table, table_named, key, settings)
@@ -105,16 +105,16 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
     collector = Collector(drafters.dummy_limit(config, v2))
     steering = Steering(controller, k_max, mode=settings.mode, collector=collector, draft_cost=drafters.draft_cost(v2))
     arms = tuple(getattr(controller, "arms", ()))
-    if settings.trace is not None:
-        from adaptk.trace import TraceWriter
-
-        rank = _rank(config)
-        header = trace_header(
-            config, settings, controller, arms=arms, k_max=k_max, rank=rank, table=table_named, key=key
-        )
-        steering.writer = TraceWriter(_ranked(settings.trace, config), header)
-    collector.numbered = steering.writer is not None
     try:
+        if settings.state is not None:
+            _keep_state(steering, _ranked(settings.state, config), key, settings, graphs, given)
+            controller = steering.controller
+        if settings.trace is not None:
+            header = trace_header(
+                config, settings, controller, arms=arms, k_max=k_max, rank=_rank(config), table=table_named, key=key
+            )
+            steering.writer = _trace(_ranked(settings.trace, config), header, settings)
+        collector.numbered = steering.writer is not None
         _announce(config, settings, arms, table_named, v2)
         for note in drafters.price_notes(config, v2):
             logger.warning("adaptk: %s", note)
@@ -126,6 +126,37 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
         steering.close()
         raise
     return steering
+
+
+def _keep_state(
+    steering: Steering, path: str, key: Mapping[str, Any], settings: Settings, graphs: Any, given: bool
+) -> None:
+    """Go on from a former state and keep it; without one the engine goes on afresh, unless under strict."""
+    from adaptk.vllm_plugin.resume import keep_state
+
+    if given:
+        logger.warning("adaptk: ADAPTK_STATE is neither read nor written, as the controller was given")
+        return
+    try:
+        keep_state(steering, path, key, settings, graphs)
+    except Exception as error:
+        if settings.strict:
+            raise StartError(f"ADAPTK_STATE: {error}") from error
+        unforeseen = None if isinstance(error, (ValueError, OSError, RuntimeError)) else error
+        logger.warning("adaptk keeps no state: %s", error, exc_info=unforeseen)
+
+
+def _trace(path: str, header: dict[str, Any], settings: Settings) -> Any:
+    """What writes the trace; without one the engine goes on, unless under strict."""
+    from adaptk.trace import TraceError, TraceWriter
+
+    try:
+        return TraceWriter(path, header, max_mb=settings.trace_max_mb)
+    except TraceError as error:
+        if settings.strict:
+            raise
+        logger.error("adaptk writes no trace: %s", error)
+        return None
 
 
 def _serve_metrics(scheduler: Any, settings: Settings, steering: Steering) -> None:
@@ -288,6 +319,3 @@ def _announce(config: Any, settings: Settings, arms: Sequence[int], table: str, 
         f"{[list(entry) for entry in schedule]} ({owner})" if schedule else "none",
         "V2" if v2 else "V1",
     )
-    for name in _NOT_SERVED:
-        if getattr(settings, name) is not None:
-            logger.warning("ADAPTK_%s is not available in adaptk %s and is ignored", name.upper(), __version__)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from adaptk.decision import Decision
     from adaptk.step import StepRecord
     from adaptk.vllm_plugin.metrics.sums import Sums
+    from adaptk.vllm_plugin.state import Keeper
 
 # Longer than this between an update and the next schedule, with nothing in flight, is idle time and not a step's.
 IDLE_S = 0.005
@@ -69,6 +70,7 @@ class Steering:
     reason: str | None = None
     writer: Any = None  # where records go, if anywhere
     control: Any = None  # what changes the mode at run time, where anything does
+    state: Keeper | None = None  # what keeps what is learnt over a restart, where that is asked for
     sums: Sums | None = None  # what steps are added up in, where metrics are served
     metrics: Any = None  # what serves them
     entered: float | None = None  # when the schedule() now running began
@@ -184,9 +186,10 @@ class Steering:
             sums.deciding.take(time.perf_counter() - began)
             step.vllms_k = output.num_spec_tokens_to_schedule
         k = int(index(k))  # a bool is an index as it stands
-        if not 0 <= k <= self.k_max:
+        most = getattr(scheduler, "num_spec_tokens", self.k_max)  # somebody may have lowered it
+        if not 0 <= k <= most or k > self.k_max:
             self.clamped += 1
-            k = min(max(k, 0), self.k_max)
+            k = min(max(k, 0), most, self.k_max)
         step.k = k if mode == "on" else output.num_spec_tokens_to_schedule
         step.controller = controller
         if controller is not self._chooser:  # its record before is not of the step before
@@ -208,7 +211,7 @@ class Steering:
         now = self._in_sight = time.perf_counter()
         step, lost = self._flight.take(output)
         for other in lost:
-            self._give_up(other)
+            self.give_up(other)
         if step is None and output.total_num_scheduled_tokens:
             self._miss("the output of a step came that it never saw scheduled")
             self._updated = None  # a step of unknown length ended here
@@ -256,6 +259,9 @@ class Steering:
             decision = sums.observe(controller, record, vllms_k)
             if sums.wanted:
                 sums.hand_over(self._controller)
+        state = self.state
+        if state is not None and state.wanted:
+            state.take(controller)
         if self.writer is not None:
             self.writer.write(record, decision)
 
@@ -284,11 +290,17 @@ class Steering:
             tell()
 
     def close(self) -> None:
-        """Learn what is left, close the trace, end the control and the metrics, where there are any; all are tried."""
+        """Learn what is left, save it, close the trace, end control and metrics, where there are any; all are tried."""
         with ExitStack() as ending:  # from the last one up
+            state = self.state
+            if state is not None:
+                self.state = None
+                ending.callback(state.wait)
             if self.writer is not None:
                 ending.callback(setattr, self, "writer", None)
                 ending.callback(self.writer.close)
+            if state is not None:
+                ending.callback(state.end)  # what follows is written while the trace is
             if self.active:
                 ending.callback(self.learn)
             for each in (self.metrics, self.control):
@@ -312,14 +324,16 @@ class Steering:
         sums = self.sums
         if sums is not None and sums.peeked_after != sums.steps:
             sums.hand_over(self._controller)
+        if self.state is not None:
+            self.state.rest()
 
     def _expect(self, step: collect.Step | Unsteered) -> None:
         lost = self._flight.add(step)
         if lost is not None:
-            self._give_up(lost)
+            self.give_up(lost)
 
-    def _give_up(self, step: collect.Step | Unsteered) -> None:
-        """Close the decision of a step whose output never came, so that later records meet their own decisions."""
+    def give_up(self, step: collect.Step | Unsteered) -> None:
+        """Close the decision of a step whose output was never taken in, so that later records meet their own decisions."""
         self.lost += 1
         self._miss("the output of a scheduled step never came")
         if isinstance(step, collect.Step):

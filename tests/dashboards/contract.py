@@ -78,7 +78,14 @@ METRICS: dict[str, list[Metric]] = {
             ("count", (("", 3000),)),
         )
     },
+    "adaptk_trace_rows_total": [Metric({}, 0, 3000)],
+    "adaptk_trace_written_bytes_total": [Metric({}, 0, 900_000)],
     "adaptk_trace_dropped_rows_total": [Metric({}, 0)],
+    "adaptk_trace_removed_rows_total": [Metric({}, 0)],
+    "adaptk_trace_failures_total": [Metric({}, 0)],
+    "adaptk_state_saves_total": [Metric({}, 0, 2)],
+    "adaptk_state_failures_total": [Metric({}, 0)],
+    "adaptk_state_timestamp_seconds": [Metric({}, 0, 60)],
     "adaptk_beliefs_timestamp_seconds": [Metric({}, 0, 60)],
 }
 

@@ -28,6 +28,8 @@ BAD: dict[str, tuple[dict[str, list[Metric]], dict[str, str]]] = {
     "AdaptkLedgerEmpty": ({"adaptk_exploration_balance_seconds": [Metric({}, 0.5)]}, LABELS),
     "AdaptkTimingUntrusted": ({"adaptk_timing_untrusted": [Metric({}, 1)]}, LABELS),
     "AdaptkNoStepTimes": ({"adaptk_timed_steps_total": [Metric(CELL, 0, 20)]}, LABELS),
+    "AdaptkStateNotSaved": ({"adaptk_state_failures_total": [Metric({}, 0, 2)]}, LABELS),
+    "AdaptkTraceRowsDropped": ({"adaptk_trace_dropped_rows_total": [Metric({}, 0, 5)]}, LABELS),
     "AdaptkDown": ({"up": [Metric({}, 0)]}, TARGET),
 }  # fmt: skip
 
@@ -70,6 +72,7 @@ def test_while_all_is_well_they_are_silent(tmp_path: Path) -> None:
         {f"{itl}_low": [Metric(CELL, 0.0245)], timed: [Metric(CELL, 0, 5)], steps: [Metric(CELL, 0, 5)]},
         {left: [Metric({}, 0)], allowed: [Metric({}, 0)]},
         {steps: [Metric(CELL, 5000)], timed: [Metric(CELL, 0)]},
+        {"adaptk_state_failures_total": [Metric({}, 7)], "adaptk_trace_dropped_rows_total": [Metric({}, 9)]},
     ]
     with as_file(SOURCE) as path:
         assert judge(tmp_path, [silent(str(i), changed) for i, changed in enumerate(worlds)], path) == ""

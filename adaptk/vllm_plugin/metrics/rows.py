@@ -43,6 +43,13 @@ _COUNTS: Mapping[str, tuple[str, tuple[str, ...], float]] = {
     "time_alarms": ("adaptk_alarms_total", ("time",), 1.0),
     "weights_changed": ("adaptk_weights_changes_total", (), 1.0),
 }
+_TRACE: Mapping[str, str] = {
+    "adaptk_trace_rows_total": "rows",
+    "adaptk_trace_written_bytes_total": "written_bytes",
+    "adaptk_trace_dropped_rows_total": "dropped",
+    "adaptk_trace_removed_rows_total": "removed_rows",
+    "adaptk_trace_failures_total": "failed",
+}
 
 
 def bin_name(bits: int) -> str:
@@ -66,8 +73,14 @@ def state_rows(steering: Steering) -> Rows:
     }
     if not active:
         rows["adaptk_inactive_info"] = [((steering.reason or "",), 1.0)]
-    if steering.writer is not None:
-        rows["adaptk_trace_dropped_rows_total"] = [((), float(steering.writer.dropped))]
+    writer, state = steering.writer, steering.state
+    if writer is not None:
+        rows |= {family: [((), float(getattr(writer, name)))] for family, name in _TRACE.items()}
+    if state is not None:
+        rows["adaptk_state_saves_total"] = [((), float(state.saves))]
+        rows["adaptk_state_failures_total"] = [((), float(state.failures))]
+        if state.saved_s is not None:
+            rows["adaptk_state_timestamp_seconds"] = [((), round(state.saved_s, 3))]
     return rows
 
 
