@@ -245,11 +245,11 @@ class Course:
         with sides.adaptive(self._folder, self._files, "again") as side:
             turn = drive(side.address, load.plain(4_000, (2,)))
             log = side.log.read_text(errors="replace")
-        said = [line for line in log.splitlines() if "adaptk" in line and str(self._files.state) in line]
+        said = [line for line in log.splitlines() if "adaptk goes on from the state" in line]
         self._check(
             "started again it goes on from its state",
             not turn.faults() and bool(said),
-            said[0].partition("adaptk")[2].strip() if said else "its log says nothing of it",
+            said[0].partition("adaptk")[2].strip() if said else "its log does not say so",
         )
 
     def _check(self, name: str, held: bool, said: str) -> None:
