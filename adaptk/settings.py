@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from adaptk.quoted import plain, shown
+
 Mode = Literal["on", "shadow", "off"]
 # What may be written for them.
 MODES: Mapping[str, Mode] = {
@@ -50,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trace, state, control
         Paths; ``{rank}`` stands for the data-parallel rank (``ADAPTK_TRACE``, ``ADAPTK_STATE``, ``ADAPTK_CONTROL``).
         ``control`` names a file that may hold another mode for the running engine.
+    trace_max_mb
+        What the files of a trace may take together, 10**6 bytes; the oldest are removed (``ADAPTK_TRACE_MAX_MB``);
+        ``None``: all are kept.
     metrics_port, metrics_host
         Where metrics are served (``ADAPTK_METRICS_PORT``, ``ADAPTK_METRICS_HOST``); no port: nowhere.
     allow_mismatch
@@ -77,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     budget: float = 0.01
     seed: int = 0
     trace: str | None = None
+    trace_max_mb: int | None = None
     state: str | None = None
     control: str | None = None
     metrics_port: int | None = None
@@ -88,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, (holds, remedy) in _RULES.items():
             value = getattr(self, name)
             if (value is not None or name not in _OPTIONAL) and not _quietly(holds, value):
-                raise SettingsError(f"{name} is {value!r}: {remedy}")
+                raise SettingsError(f"{name} is {shown(value)}: {remedy}")
         if self.arms is not None:
             msgspec.structs.force_setattr(self, "arms", tuple(sorted(self.arms)))
 
@@ -133,17 +139,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if fields.get("mode") == "off":
             return cls(**fields)
         if not isinstance(options, Mapping):
-            raise SettingsError(f'{OPTIONS}={options!r} is refused: give an object of settings, as {{"mode": "on"}}')
+            given = shown(options)
+            raise SettingsError(f'{OPTIONS}={given} is refused: give an object of settings, as {{"mode": "on"}}')
         for name, value in options.items():
             if name not in _READERS:
                 raise SettingsError(
-                    f"{OPTIONS}.{name} is not a setting of adaptk{_near(str(name), tuple(_READERS), 0.75)}"
+                    f"{OPTIONS}.{plain(str(name))} is not a setting of adaptk{_near(str(name), tuple(_READERS), 0.75)}"
                 )
             try:
                 fields[name] = _option(name, value)
                 Settings(**{name: fields[name]})
             except ValueError as error:
-                raise SettingsError(f"{OPTIONS}.{name}={value!r} is refused: {_reason(name, error)}") from None
+                raise SettingsError(f"{OPTIONS}.{name}={shown(value)} is refused: {_reason(name, error)}") from None
         return cls(**{"mode": "on", **fields})
 
 
@@ -156,12 +163,12 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         read = _READERS.get(name) if variable.isupper() else None
         if read is None or (name == "mode" and variable != "ADAPTK"):
             known = ("ADAPTK", *(PREFIX + name.upper() for name in _READERS if name != "mode"))
-            raise SettingsError(f"{variable} is not a setting of adaptk{_near(variable, known)}")
+            raise SettingsError(f"{plain(variable)} is not a setting of adaptk{_near(variable, known)}")
         try:
             fields[name] = read(text.strip())
             Settings(**{name: fields[name]})
         except ValueError as error:
-            raise SettingsError(f"{variable}={text!r} is refused: {_reason(name, error)}") from None
+            raise SettingsError(f"{variable}={shown(text)} is refused: {_reason(name, error)}") from None
     return fields
 
 
@@ -232,6 +239,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_itl_ms": (lambda v: _real(v) and v > 0, "give milliseconds above 0"),
     "budget": (lambda v: _real(v) and 0 <= v <= 1, "give a share from 0 to 1, as 0.01"),
     "seed": (_count, "give a whole number of at least 0"),
+    "trace_max_mb": (lambda v: _count(v) and v >= 16, "give a whole number of MB, at least 16"),
     "metrics_port": (lambda v: _count(v) and 0 < v < 65536, "give a port from 1 to 65535"),
     "allow_mismatch": (lambda v: isinstance(v, bool), "use 1 or 0"),
     "strict": (lambda v: isinstance(v, bool), "use 1 or 0"),
@@ -255,6 +263,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "budget": float,
     "seed": _integer,
     "trace": str,
+    "trace_max_mb": _integer,
     "state": str,
     "control": str,
     "metrics_port": _integer,

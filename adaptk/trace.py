@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
@@ -17,30 +18,38 @@ import numpy as np
 
 from adaptk.decision import Decision
 from adaptk.step import StepRecord
-from adaptk.tracefile import Trace, TraceError, TraceRow, header_line, iter_trace, read_trace
+from adaptk.tracedisk import HaltedError, TraceDisk
+from adaptk.tracefile import Trace, TraceError, TraceRow, iter_trace, read_trace
+from adaptk.tracepieces import MAX_LINE
 
 __all__ = ["Trace", "TraceError", "TraceRow", "TraceWriter", "iter_trace", "read_trace"]
 
 _POLL_S = 0.2
-_CHUNK = 128  # rows between two writes; a write lets the engine's thread run
+_RETRY_S = 10.0  # between two tries of a disk that failed
+_CHUNK_BYTES = 32 * 2**10  # between two writes; a write lets the engine's thread run
+_MAX_ENTRIES = 2**19  # of all lists that wait: some 32 MiB
 _log = logging.getLogger(__name__)
 
 
 class TraceWriter:
-    """Writes steps to a file from a thread of its own; :meth:`write` neither blocks nor raises.
+    """Writes steps to files from a thread of its own; :meth:`write` neither blocks nor raises.
 
-    A file that exists at ``path`` is never overwritten: it is renamed to ``path.1``, or to the first free number after
-    that. Rows go out within a second. While ``max_pending`` rows wait, and after the first failed write, further rows
-    are dropped and counted. A forked child writes nothing: each process needs a writer and a path of its own.
+    A trace that exists at ``path`` is never overwritten: it is renamed to ``path.1``, or to the number after all that
+    are there. So is the file itself at 256 MiB, and another one begun, with the same ``run`` and the next ``part`` in
+    its header. Files are made for their owner alone. Rows go out within a second. While the disk takes nothing it is
+    tried again every ten seconds; rows wait, and where too many wait, further ones are dropped and counted. A forked
+    child writes nothing: each process needs a writer and a path of its own.
 
     Parameters
     ----------
     path
         File to write; its folder must exist.
     header
-        Plain data for the first line, beside ``schema_version`` and ``kind``.
+        Plain data for the first line, beside what the format sets.
     max_pending
-        Rows that may wait in memory.
+        Rows that may wait in memory. Rows of large batches are fewer: together they take some 32 MiB at most.
+    max_mb
+        What the files of this run may take together, 10**6 bytes; the oldest are removed. ``None``: no end.
 
     Raises
     ------
@@ -49,25 +58,33 @@ class TraceWriter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], header: Mapping[str, Any] | None = None, *, max_pending: int = 8192
+        self,
+        path: str | os.PathLike[str],
+        header: Mapping[str, Any] | None = None,
+        *,
+        max_pending: int = 8192,
+        max_mb: int | None = None,
     ) -> None:
-        if max_pending < 1:
-            raise TraceError(f"max_pending is {max_pending!r}: give at least 1")
+        for name, value in (("max_pending", max_pending), ("max_mb", max_mb)):
+            if value is not None and value < 1:
+                raise TraceError(f"{name} is {value!r}: give at least 1")
         self.path = Path(path)
-        first_line = header_line(header or {})
         self._pending: deque[tuple[StepRecord, Decision | None]] = deque()
-        self._max_pending = max_pending
+        self._max_pending, self._max_entries = max_pending, _MAX_ENTRIES
+        # Counted by the caller's thread; `_taken`, `_lost` and `_failed` by the other: no lock is needed.
+        self._given = self._refused = 0
+        self._taken = self._lost = self._failed = 0
         self._accepting = True
         self._broken = False
-        self._refused = 0  # counted by the caller, the next two by the thread: no lock is needed
-        self._lost = 0
-        self._failed = 0
+        self._told: set[object] = set()
+        self._lines: list[bytes] = []  # encoded and not yet written
+        self._retry_at = 0.0  # 0: the disk takes what it is given
         self._stop = threading.Event()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
-        # A bare descriptor: a buffered file would be flushed a second time by a forked child.
-        self._fd = _create(self.path, first_line)
+        self._disk = TraceDisk(self.path, header or {}, None if max_mb is None else max_mb * 10**6)
+        self._hear_of_trouble()
         # Unlike atexit, this also runs at the end of a forked multiprocessing child that opened a writer itself.
         self._finalizer = Finalize(None, self.close, exitpriority=0)
         _open_writers.add(self)
@@ -79,14 +96,32 @@ class TraceWriter:
 
     @property
     def failed(self) -> int:
-        """Failures of encoding or writing; the first one is logged."""
+        """Failures of encoding or writing; the first one of each kind is logged."""
         return self._failed
+
+    @property
+    def rows(self) -> int:
+        """Rows that were written."""
+        return self._disk.rows
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that were written, headers included."""
+        return self._disk.written
+
+    @property
+    def removed_rows(self) -> int:
+        """Rows that were written and removed again, so that the files do not take more than ``max_mb``."""
+        return self._disk.removed_rows
 
     def write(self, record: StepRecord, decision: Decision | None = None) -> None:
         """Hand over one row; the record must not change afterwards."""
-        if not self._accepting or len(self._pending) >= self._max_pending:
+        given = self._given + _entries(record)
+        waiting = given - self._taken
+        if not self._accepting or waiting > self._max_entries or len(self._pending) >= self._max_pending:
             self._refused += 1
             return
+        self._given = given
         self._pending.append((record, decision))
         if self._thread is None:
             self._start()
@@ -104,7 +139,8 @@ class TraceWriter:
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            _log.error("adaptk trace %s: %d rows are unwritten after %g s", self.path, len(self._pending), timeout_s)
+            waiting = len(self._pending) + len(self._lines)
+            _log.error("adaptk trace %s: %d rows are unwritten after %g s", self.path, waiting, timeout_s)
 
     def _start(self) -> None:
         with self._start_lock:
@@ -130,75 +166,91 @@ class TraceWriter:
 
     def _write_on(self) -> None:
         while not self._stop.wait(_POLL_S):
-            self._drain()
+            if time.monotonic() >= self._retry_at:
+                self._drain()
+            self._hear_of_refused()
         self._drain()
 
     def _finish(self) -> None:
-        self._lost += len(self._pending)
+        self._lost += len(self._pending) + len(self._lines)
         self._pending.clear()
-        os.close(self._fd)
+        self._lines.clear()
+        self._disk.close()
+        if self.dropped:
+            _log.warning("adaptk trace %s: ended, %d rows did not reach it", self.path, self.dropped)
 
     def _drain(self) -> None:
-        while self._pending:
-            lines = []
-            for _ in range(min(len(self._pending), _CHUNK)):
-                record, decision = self._pending.popleft()
-                try:
-                    lines.append(self._encode(TraceRow(record, decision)) + b"\n")
-                except Exception as error:  # whatever stands in the record, it costs its own row only
-                    self._lost += 1
-                    self._report(error)
-            self._put(b"".join(lines))
+        while not self._broken and (self._lines or self._pending):
+            if not self._lines:
+                self._encode_some()
+            try:
+                self._disk.append(self._lines)
+            except HaltedError as halted:
+                del self._lines[: halted.rows]
+                self._retry_at = time.monotonic() + _RETRY_S
+                self._report(halted.cause.errno, halted.cause)
+                return
+            self._lines.clear()
+            self._hear_of_trouble()
+            self._hear_of_recovery()
 
-    def _put(self, data: bytes) -> None:
-        done = 0
-        try:
-            if self._broken:
-                raise OSError("an earlier write failed")
-            if os.fstat(self._fd).st_nlink == 0:
-                raise FileNotFoundError("the file or its folder was removed")
-            while done < len(data):
-                done += os.write(self._fd, data[done:])
-        except OSError as error:
-            self._lost += data.count(b"\n", done)
-            self._break(error)
+    def _encode_some(self) -> None:
+        size = 0
+        while self._pending and size < _CHUNK_BYTES:
+            record, decision = self._pending.popleft()
+            self._taken += _entries(record)
+            try:
+                line = self._encode(TraceRow(record, decision)) + b"\n"
+                if len(line) >= MAX_LINE:
+                    raise ValueError(f"a row takes {len(line)} bytes, rows have less than {MAX_LINE}")
+                self._lines.append(line)
+                size += len(line)
+            except Exception as error:  # whatever stands in the record, it costs its own row only
+                self._lost += 1
+                self._report("row", error)
+
+    def _hear_of_trouble(self) -> None:
+        trouble, self._disk.trouble = self._disk.trouble, None
+        if trouble is not None:
+            self._report(trouble.errno, trouble)
+
+    def _hear_of_recovery(self) -> None:
+        if self._retry_at and "again" not in self._told:
+            self._told.add("again")
+            _log.warning("adaptk trace %s: rows are written again, %d were dropped", self.path, self.dropped)
+        self._retry_at = 0.0
+
+    def _hear_of_refused(self) -> None:
+        if self._refused and "refused" not in self._told:
+            self._told.add("refused")
+            said = "the disk fails, or is too slow: rows are being dropped and counted, the engine goes on"
+            _log.error("adaptk trace %s: %s", self.path, said)
 
     def _break(self, error: Exception) -> None:
         self._accepting, self._broken = False, True
-        self._report(error)
+        self._report("broken", error)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, kind: object, error: Exception) -> None:
         self._failed += 1
-        if self._failed == 1:
-            _log.error("adaptk trace %s: rows are being dropped, the engine goes on: %s", self.path, error)
+        if kind in self._told:
+            return
+        self._told.add(kind)
+        last = "it ends here" if self._broken else "this row is dropped" if kind == "row" else "it is tried again"
+        _log.error("adaptk trace %s: %s, the engine goes on: %s", self.path, last, error)
 
     def _abandon(self) -> None:
         """In a forked child: the file is the parent's, and the thread does not exist here."""
         self._accepting = False
         self._pending.clear()
+        self._lines.clear()
+        self._disk.close()
 
 
-def _create(path: Path, first_line: bytes) -> int:
-    """Make a fresh file that holds the header, moving an older one aside; its descriptor."""
+def _entries(record: StepRecord) -> int:
     try:
-        if path.exists() and not path.is_file():
-            raise TraceError(f"{path}: is not a regular file: give a path that adaptk may create")
-        if path.is_file() and path.stat().st_size > 0:
-            number = 1
-            while (aside := path.with_name(f"{path.name}.{number}")).exists():
-                number += 1
-            path.rename(aside)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    except (OSError, ValueError) as error:
-        if isinstance(error, TraceError):
-            raise
-        raise TraceError(f"{str(path)!r}: cannot be created ({error}): check the folder and its permissions") from None
-    try:
-        os.write(fd, first_line)
-    except OSError as error:
-        os.close(fd)
-        raise TraceError(f"{path}: cannot be written ({error}): check the disk's space") from None
-    return fd
+        return len(record.drafted)
+    except Exception:  # no record at all: its row is lost when it is encoded
+        return 0
 
 
 def _plain(value: Any) -> Any:

@@ -1,18 +1,16 @@
 """The trace format, and how it is read: a header line, then one JSON line per engine step.
 
-The header is ``{"schema_version": 1, "kind": "adaptk-trace", ...}``, each further line a :class:`TraceRow`. NaN and
-infinite numbers are written as ``null``. A file compressed with gzip, recognised by its first bytes, is read as it is.
+The header is ``{"schema_version": 1, "kind": "adaptk-trace", "run": ..., "part": ...}`` with what else is known of the
+engine, each further line a :class:`TraceRow`. NaN and infinite numbers are written as ``null``. Rows that are not there
+show in the numbers of the decisions. A file compressed with gzip, recognised by its first bytes, is read as it is, and
+the earlier pieces of its run are read before it (see :mod:`adaptk.tracepieces`).
 """
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import stat
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,17 +18,24 @@ import msgspec
 
 from adaptk.decision import Decision
 from adaptk.step import StepRecord
+from adaptk.tracepieces import (
+    DAMAGED,
+    KIND,
+    MAX_LINE,
+    SCHEMA_VERSION,
+    Bytes,
+    Piece,
+    TraceError,
+    earlier,
+    found_again,
+    header_line,
+    opened,
+)
 
-SCHEMA_VERSION = 1
-KIND = "adaptk-trace"
+__all__ = ["Reader", "Trace", "TraceError", "TraceRow", "header_line", "iter_trace", "read_trace", "whole_runs"]
 
-_MAX_LINE = 64 * 2**20  # bytes; keeps a file of something else from filling the memory
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-_Bytes = BinaryIO | gzip.GzipFile
-
-
-class TraceError(ValueError):
-    """A trace cannot be opened or read; the message names the file, the line and the remedy."""
+_SKIPPED_LINES = 16  # times the longest line: a longer one is the end of what is read
+_HOPELESS = 10_000  # lines that are no rows; where they are also the most, the file is something else
 
 
 class TraceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,43 +48,30 @@ class TraceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Trace(msgspec.Struct, frozen=True):
     """A trace in memory.
 
-    ``skipped`` counts the unreadable lines that a lenient reader passed over; ``lines`` has the line of the file that
-    each row stands on, shape ``(rows,)``, the header being line 1.
+    ``skipped`` counts the unreadable lines that a lenient reader passed over, ``cut`` the rows that end in mid-line,
+    ``missing`` the pieces that are not there; ``lines`` has the line of its file that each row stands on, shape
+    ``(rows,)``, the header being line 1.
     """
 
     header: dict[str, Any]
     rows: list[TraceRow]
     skipped: int = 0
     lines: list[int] = []
-
-
-def header_line(fields: Mapping[str, Any]) -> bytes:
-    """The first line of a trace.
-
-    Raises
-    ------
-    TraceError
-        If ``fields`` is not plain data or takes a name of the format.
-    """
-    for name in ("schema_version", "kind"):
-        if name in fields:
-            raise TraceError(f"header has {name}, which the format sets itself: choose another name")
-    try:
-        return msgspec.json.encode({"schema_version": SCHEMA_VERSION, "kind": KIND, **fields}) + b"\n"
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TraceError(f"header is no plain data ({error}): use text, numbers, lists and objects") from None
+    cut: int = 0
+    missing: int = 0
 
 
 def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
-    """Read a whole trace.
+    """Read a whole trace, the earlier pieces of its run included where they lie beside it.
+
+    The last row of a file that was cut off, as that of an engine that was killed, is left out and counted.
 
     Parameters
     ----------
     path
         File that a ``TraceWriter`` wrote.
     lenient
-        Skip and count rows that cannot be read, such as the last one of an engine that was killed; what lies behind
-        damage of gzip data counts as one.
+        Skip and count rows that cannot be read; what lies behind damage of gzip data counts as one.
 
     Raises
     ------
@@ -91,7 +83,7 @@ def read_trace(path: str | os.PathLike[str], lenient: bool = False) -> Trace:
     for row in reader:
         rows.append(row)
         lines.append(reader.line)
-    return Trace(reader.header, rows, reader.skipped, lines)
+    return Trace(reader.header, rows, reader.skipped, lines, reader.cut, reader.missing)
 
 
 def iter_trace(path: str | os.PathLike[str], lenient: bool = False) -> Iterator[TraceRow]:
@@ -99,78 +91,111 @@ def iter_trace(path: str | os.PathLike[str], lenient: bool = False) -> Iterator[
     return iter(Reader(path, lenient))
 
 
-class Reader:
-    """The rows of a trace, read as they are asked for: ``header`` first, ``skipped`` and ``line`` go along.
+def whole_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Those of the paths that are not read along with another one, as an earlier piece of its run."""
+    named = [Path(path) for path in paths]
+    along = {os.path.realpath(piece.path) for path in named for piece in earlier(path)[:-1]}
+    return [path for path in named if os.path.realpath(path) not in along]
 
-    Parameters and errors are those of :func:`read_trace`.
+
+class Reader:
+    """The rows of a trace, read as they are asked for.
+
+    ``header`` is there at once. While rows are read, ``file`` and ``line`` say where the last one stands, ``lines``
+    counts the lines so far, headers left out, ``skipped``, ``cut`` and ``missing`` are as in :class:`Trace`, and
+    ``position`` counts bytes of the ``size`` on the disk. Parameters and errors are those of :func:`read_trace`.
     """
 
     def __init__(self, path: str | os.PathLike[str], lenient: bool) -> None:
-        self.path = Path(path)
-        self.skipped = 0
-        self.line = 1  # of the row last given
+        self.path = self.file = Path(path)
         self._lenient = lenient
         self._decode = msgspec.json.Decoder(TraceRow).decode
-        with self._open() as file:
-            try:
-                line = self._line(file)
-            except _DAMAGED as error:
-                raise TraceError(f"{self.path}: is damaged within its gzip data ({error}): copy it again") from None
-        self.header = self._read_header(line)
+        self._pieces = earlier(self.path)
+        with opened(self._pieces[-1].path if self._pieces else self.path) as (file, _):
+            self.header = self._header(file)
+        self.size = sum(map(_size, self.files))
+        self._begin()
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that are read, in their order."""
+        return [piece.path for piece in self._pieces] or [self.path]
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the files have been read."""
+        at = self._before if self._raw is None or self._raw.closed else self._before + self._raw.tell()
+        return min(at, self.size)
+
+    def _begin(self) -> None:
+        self.line, self.lines, self.skipped, self.cut, self._rows = 1, 0, 0, 0, 0
+        self._before = 0  # bytes of the pieces that are done
+        self._raw: BinaryIO | None = None
+        self.missing = self._pieces[-1].part + 1 - len(self._pieces) if self._pieces else 0
 
     def __iter__(self) -> Iterator[TraceRow]:
+        self._begin()
+        if not self._pieces:
+            yield from self._rows_of(self.path)
+        for piece in self._pieces:
+            size = _size(piece.path)
+            yield from self._rows_of_piece(piece)
+            self._before += size
+
+    def _rows_of_piece(self, piece: Piece) -> Iterator[TraceRow]:
+        here = found_again(piece)
+        if here is None:
+            self.missing += 1  # removed meanwhile
+        else:
+            yield from self._rows_of(here.path)
+
+    def _rows_of(self, path: Path) -> Iterator[TraceRow]:
+        self.file, self.line = path, 1
         number = 1
-        with self._open() as file:
+        with opened(path) as (file, raw):
+            self._raw = raw
             try:
-                self._line(file)
-                while line := self._line(file):
+                file.readline(MAX_LINE)
+                while line := file.readline(MAX_LINE):
                     number += 1
+                    self.lines += 1
                     row = self._checked(line, number)
+                    if len(line) >= MAX_LINE and not _to_its_end(line, file):
+                        break
                     if row is not None:
                         self.line = number
+                        self._rows += 1
                         yield row
-            except _DAMAGED as error:
-                self._refuse(number + 1, f"is damaged or cut off within its gzip data ({error}): copy the file again")
+            except EOFError:
+                self.cut += 1
+            except DAMAGED as error:
+                self._refuse(number + 1, f"is damaged within its gzip data ({error}): copy the file again")
 
     def _checked(self, line: bytes, number: int) -> TraceRow | None:
         try:
-            if len(line) >= _MAX_LINE:
-                raise ValueError(f"the line is too long, rows have less than {_MAX_LINE >> 20} MiB")
+            if len(line) >= MAX_LINE:
+                raise ValueError(f"the line is too long, rows have less than {MAX_LINE >> 20} MiB")
             return self._row(line)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            cut = not line.endswith(b"\n") and len(line) < _MAX_LINE
-            why = "is cut off" if cut else f"is no row of a trace ({error})"
-            self._refuse(number, f"{why}: remove the line")
+            if line.endswith(b"\n") or len(line) >= MAX_LINE:
+                self._refuse(number, f"is no row of a trace ({error}): remove the line")
+            else:
+                self.cut += 1
             return None
 
     def _refuse(self, number: int, why: str) -> None:
+        where = f"{self.file}, line {number}"
         if not self._lenient:
-            raise TraceError(f"{self.path}, line {number}: {why}, or read leniently to skip and count it") from None
+            raise TraceError(f"{where}: {why}, or read leniently to skip and count it") from None
         self.skipped += 1
+        if self.skipped > max(_HOPELESS, self._rows):
+            raise TraceError(f"{where}: most lines are no rows of a trace: give a file that adaptk wrote") from None
 
-    def _line(self, file: _Bytes) -> bytes:
-        """The next line, empty at the end of the file; of one beyond all reason only the start."""
-        line = rest = file.readline(_MAX_LINE)
-        while len(rest) == _MAX_LINE and not rest.endswith(b"\n"):
-            rest = file.readline(_MAX_LINE)
-        return line
-
-    @contextmanager
-    def _open(self) -> Iterator[_Bytes]:
+    def _header(self, file: Bytes) -> dict[str, Any]:
         try:
-            if not stat.S_ISREG(self.path.stat().st_mode):  # a pipe would block
-                raise ValueError("it is not a regular file")
-            raw = self.path.open("rb")
-        except FileNotFoundError:
-            raise TraceError(f"{self.path}: there is no such file: check the path; ADAPTK_TRACE writes one") from None
-        except (OSError, ValueError) as error:
-            raise TraceError(f"{str(self.path)!r}: cannot be read ({error}): check the path") from None
-        with raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            yield gzip.GzipFile(fileobj=raw) if packed else raw
-
-    def _read_header(self, line: bytes) -> dict[str, Any]:
+            line = file.readline(MAX_LINE)
+        except DAMAGED as error:
+            raise TraceError(f"{self.path}: is damaged within its gzip data ({error}): copy it again") from None
         if not line:
             raise TraceError(f"{self.path}: is empty: give a file that adaptk wrote")
         try:
@@ -199,3 +224,19 @@ class Reader:
                 raise
             raw["decision"]["propensity"] = math.nan
             return msgspec.convert(raw, TraceRow)
+
+
+def _to_its_end(line: bytes, file: Bytes) -> bool:
+    """Pass over the rest of a long line; whether its end was found, which is not looked for without end."""
+    for _ in range(_SKIPPED_LINES):
+        if len(line) < MAX_LINE or line.endswith(b"\n"):
+            return True
+        line = file.readline(MAX_LINE)
+    return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

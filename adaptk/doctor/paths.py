@@ -26,7 +26,7 @@ def findings(settings: Settings, ranks: int) -> Iterator[Finding]:
         Data-parallel engines, ``>= 1``.
     """
     if settings.trace is not None:
-        yield from _trace(settings.trace, ranks)
+        yield from _trace(settings.trace, settings, ranks)
     if settings.control is not None:
         yield from _control(settings.control, settings.mode, ranks)
 
@@ -42,22 +42,24 @@ def filled(path: str, ranks: int) -> list[str]:
     return list(dict.fromkeys(path.replace("{rank}", str(rank)) for rank in range(min(ranks, _SHOWN_RANKS))))
 
 
-def _trace(path: str, ranks: int) -> Iterator[Finding]:
+def _trace(path: str, settings: Settings, ranks: int) -> Iterator[Finding]:
     name = "paths.trace"
     for each in filled(path, ranks):
-        trouble = unwritable(Path(each))
+        trouble = unwritable(Path(each)) or _other_file(Path(each))
         if trouble is not None:
-            yield Finding(name, "fail", f"the trace {each} cannot be written", trouble, "give another ADAPTK_TRACE")
+            status, what = "fail" if settings.strict else "warn", f"no trace would be written to {each}"
+            yield Finding(name, status, what, trouble, "give another ADAPTK_TRACE")
             return
     if ranks > 1 and "{rank}" not in path:
         what = f"{ranks} engines would write the trace {path}"
         yield Finding(name, "warn", what, "each moves the file of the one before aside", "put {rank} into its name")
         return
     first = Path(filled(path, ranks)[0])
-    aside = "; the file that is there is moved aside" if _holds_something(first) else ""
+    aside = "; the older one there is moved aside" if first.exists() else ""
+    capped = "" if settings.trace_max_mb is None else f", {settings.trace_max_mb} MB at most"
     free = shutil.disk_usage(first.absolute().parent).free
-    what = f"the trace {path} can be written{aside}"
-    if free < _ROOM:
+    what = f"the trace {path} can be written{capped}{aside}"
+    if free < (_ROOM if settings.trace_max_mb is None else settings.trace_max_mb * 10**6):
         room = f"{free / 2**20:.0f} MiB are left there; a step at batch 8 takes about 300 bytes"
         yield Finding(name, "warn", what, room, "make room: rows that do not fit are dropped")
     else:
@@ -116,5 +118,12 @@ def unwritable(path: Path) -> str | None:
     return None
 
 
-def _holds_something(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+def _other_file(path: Path) -> str | None:
+    """What is at the path, where a trace would not be written because of it."""
+    from adaptk.tracedisk import TraceError, holds_trace
+
+    try:
+        holds_trace(path)
+    except (TraceError, OSError) as error:
+        return str(error).removeprefix(f"{path}: ")
+    return None

@@ -84,9 +84,9 @@ def analyse_with_table(
     if not cut_short:
         try:
             advised = judged.advice.schedule_new
-            estimates = off_policy(paths, recording, judged.base, judged.steered, advised, lenient)
+            estimates = off_policy(recording, judged.base, judged.steered, advised, lenient)
             if simulate:
-                simulation = simulated(paths, recording, judged.base, advised, lenient,
+                simulation = simulated(recording, judged.base, advised, lenient,
                                   lambda share: tell("simulating", reading + (1.0 - reading) * share))  # fmt: skip
         except KeyboardInterrupt:
             cut_short = True
@@ -138,11 +138,21 @@ def _notes(recording: Recording) -> list[str]:
         notes += [f"{name}: {note}." for note in source.header.notes]
         if source.skipped:
             notes.append(f"{name}: {source.skipped} lines could not be read and are left out.")
+        if source.pieces > 1:
+            notes.append(f"{name}: read from {source.pieces} files, the pieces of one run.")
+        if source.cut:
+            notes.append(f"{name}: {_counted(source.cut, 'row')} cut off at the end of a file, and left out.")
+        if source.missing:
+            notes.append(f"{name}: {_counted(source.missing, 'earlier piece')} of it not there: removed, or elsewhere.")
         if source.restarts:
             notes.append(f"{name}: the engine's controller began anew {source.restarts} times within the file.")
         if source.last == source.first:
             notes.append(f"{name}: holds no step.")
     return notes
+
+
+def _counted(number: int, what: str) -> str:
+    return f"1 {what} is" if number == 1 else f"{number} {what}s are"
 
 
 def _corrected(recording: Recording) -> GoodputTable | None:

@@ -106,6 +106,7 @@ class Sink:
                 before = None
             elif self._seq is not None and decision.seq != self._seq + 1:
                 before = None  # rows were dropped: nobody knows what these drafts were asked to be
+                self._controller.note_engine_restarted()
             self._seq = decision.seq
         self._k = step.k
         self._controller.choose(step.batch_size, step.context_tokens, step.decodes)

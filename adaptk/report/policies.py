@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from collections import deque
@@ -39,7 +38,6 @@ Schedule = Sequence[Sequence[int]]
 
 
 def off_policy(
-    paths: Sequence[str | os.PathLike[str]],
     recording: Recording,
     base: Baseline,
     steered: Bools,
@@ -60,14 +58,13 @@ def off_policy(
     own = [steered[source.first : source.last] for source in recording.sources]
     longest = max(range(len(own)), key=lambda i: int(own[i].sum()))
     most = max(min(int(_ENTRIES / max(float(columns.batch.mean()), 1.0)), _ROWS), 1000)
-    served = (row for row in iter_trace(paths[longest], lenient) if row.step.batch_size > 0)
+    served = (row for row in iter_trace(recording.sources[longest].path, lenient) if row.step.batch_size > 0)
     rows = list(deque(compress(served, own[longest].tolist()), maxlen=most))
     speed = _recorded_speed(rows)
     return [_valued(name, about, rows, play, speed) for name, (about, play) in targets.items()]
 
 
 def simulated(
-    paths: Sequence[str | os.PathLike[str]],
     recording: Recording,
     base: Baseline,
     advised: Schedule | None,
@@ -83,9 +80,10 @@ def simulated(
     longest = max(range(len(recording.sources)), key=lambda i: recording.sources[i].last - recording.sources[i].first)
     table = recording.table if recording.table is not None and recording.table.has_times else None
     try:
-        traced = traced_scenario(paths[longest], table, None if table is None else recording.arms, lenient, STEPS)
+        path = recording.sources[longest].path
+        traced = traced_scenario(path, table, None if table is None else recording.arms, lenient, STEPS)
     except TraceError as error:
-        return _unsimulated(_advised_option(str(error).removeprefix(f"{os.fspath(paths[longest])}: ")))
+        return _unsimulated(_advised_option(str(error).removeprefix(f"{path}: ")))
     if len(traced.scenario.arms) < 2:
         only = f"only K={traced.scenario.arms[0]} was played, which does not tell what another K costs"
         return _unsimulated(_advised_option(f"{only}: give a table of step times"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptk.controller import Controller
@@ -13,27 +12,19 @@ from adaptk.report.headers import Header, read_header
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
 from adaptk.tablerows import MAX_K
-from adaptk.tracefile import Reader, TraceError
+from adaptk.tracefile import Reader, TraceError, whole_runs
 
 MOST_POSITIONS = 32  # of drafts; what lies behind is not looked at
 AT_ONCE = 512  # rows between two calls of ``tick``
 _PEEK = 4096  # rows looked at for the K in use, where no header names the arms
 
 
-class PlacedReader(Reader):
-    """Reads a trace and knows how far it has come: ``position`` bytes of the file."""
-
-    position = 0
-
-    def _line(self, file: Any) -> bytes:
-        line = super()._line(file)
-        packed = getattr(file, "fileobj", None)  # a compressed file's place is not that of what comes out
-        self.position = packed.tell() if packed is not None else self.position + len(line)
-        return line
-
-
 class SourceFacts(NamedTuple):
-    """What was seen of one file beside its rows: where they begin and end among all steps, and what was odd."""
+    """What was seen of one trace beside its rows: where they begin and end among all steps, and what was odd.
+
+    ``skipped`` lines could not be read, ``cut`` rows end in mid-line, ``pieces`` files were read, and ``missing`` more
+    should lie beside them.
+    """
 
     path: str
     header: Header
@@ -41,6 +32,9 @@ class SourceFacts(NamedTuple):
     last: int
     skipped: int
     restarts: int
+    cut: int
+    pieces: int
+    missing: int
 
 
 class Recording(NamedTuple):
@@ -72,7 +66,7 @@ def read(
     Parameters
     ----------
     paths
-        Files that ``ADAPTK_TRACE`` wrote.
+        Files that ``ADAPTK_TRACE`` wrote; the earlier pieces of their runs, beside them, are read along.
     table
         The seed; default: the one that a header holds.
     lenient
@@ -87,6 +81,7 @@ def read(
         If no file is named, one cannot be read, or two are of different set-ups.
     """
     readers = _opened(paths, lenient)
+    paths = [reader.path for reader in readers]
     headers = [read_header(reader.header) for reader in readers]
     _check_same(paths, headers)
     arms = _arms(readers, headers, table)
@@ -95,28 +90,27 @@ def read(
     controller = _controller(seed, arms, headers, trusted=not foreign and all(h.trusted for h in headers))
     sink = Sink(min(max(arms[-1], 1), MOST_POSITIONS), controller)
     sources, cut_short = [], False
-    whole = sum(Path(path).stat().st_size for path in paths) or 1
+    whole = sum(reader.size for reader in readers) or 1
     before = 0
     for number, (path, reader, header) in enumerate(zip(paths, readers, headers, strict=True)):
         first, restarts = len(sink), sink.restarts
         sink.begin(number)
-        size = Path(path).stat().st_size
         try:
             for count, row in enumerate(reader, start=1):
                 sink.take(row)
                 if count % AT_ONCE == 0:
-                    tick(min((before + min(reader.position, size)) / whole, 1.0))
+                    tick(min((before + reader.position) / whole, 1.0))
         except KeyboardInterrupt:
             cut_short = True
-        before += size
-        facts = SourceFacts(os.fspath(path), header, first, len(sink), reader.skipped, sink.restarts - restarts)
-        sources.append(facts)
+        before += reader.size
+        seen = reader.skipped, sink.restarts - restarts, reader.cut, len(reader.files), reader.missing
+        sources.append(SourceFacts(os.fspath(path), header, first, len(sink), *seen))
         if cut_short:
             break
     return Recording(sink.columns(), sources, sink.alarms, arms, seed, foreign, controller, cut_short)
 
 
-def _opened(paths: Sequence[str | os.PathLike[str]], lenient: bool) -> list[PlacedReader]:
+def _opened(paths: Sequence[str | os.PathLike[str]], lenient: bool) -> list[Reader]:
     if not paths:
         raise TraceError("no trace was named: give at least one file that ADAPTK_TRACE wrote")
     seen: set[str] = set()
@@ -124,7 +118,7 @@ def _opened(paths: Sequence[str | os.PathLike[str]], lenient: bool) -> list[Plac
         if os.path.realpath(path) in seen:
             raise TraceError(f"{os.fspath(path)} is given twice: name each trace once")
         seen.add(os.path.realpath(path))
-    return [PlacedReader(path, lenient) for path in paths]
+    return [Reader(path, lenient) for path in whole_runs(paths)]
 
 
 def _key(headers: Sequence[Header]) -> dict[str, Any]:
@@ -146,7 +140,7 @@ def _check_same(paths: Sequence[str | os.PathLike[str]], headers: Sequence[Heade
         seen |= {name: value for name, value in header.key.items() if seen.get(name) is None}
 
 
-def _arms(readers: Sequence[PlacedReader], headers: Sequence[Header], table: GoodputTable | None) -> tuple[int, ...]:
+def _arms(readers: Sequence[Reader], headers: Sequence[Header], table: GoodputTable | None) -> tuple[int, ...]:
     """What could be chosen: as the headers say, with the schedule's K; else what the first rows name and played."""
     arms: set[int] = set()
     for header in headers:
@@ -156,7 +150,6 @@ def _arms(readers: Sequence[PlacedReader], headers: Sequence[Header], table: Goo
         for reader in readers:
             for _, row in zip(range(_PEEK), reader, strict=False):
                 arms |= {row.step.k} | set(() if row.decision is None else row.decision.arms)
-            reader.skipped = reader.position = 0
         arms |= set() if table is None else {k for k in table.ks if k <= max(arms, default=0)}
     usable = sorted(k for k in arms if 0 <= k <= MAX_K)
     return tuple(usable) or (0,)

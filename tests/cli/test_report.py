@@ -243,7 +243,7 @@ def test_an_interrupt_gives_what_is_there(found: Callable[..., list[Any]], capsy
         (["trace.jsonl", "--table", "trace.jsonl"], "trace.jsonl: is not JSON"),
         (["table.json"], "is no header of an adaptk trace"),
         (["--schedule", "trace.jsonl", "--out", "r.html"], "--out does not go with --schedule"),
-        (["cut.jsonl"], "remove the line, or pass --lenient"),
+        (["broken.jsonl"], "remove the line, or pass --lenient"),
     ],
 )
 def test_errors_say_what_to_do(
@@ -252,7 +252,7 @@ def test_errors_say_what_to_do(
     """In one line, with status 1, and the trace stays what it was."""
     monkeypatch.chdir(files)
     whole = Path("trace.jsonl").read_bytes()
-    Path("cut.jsonl").write_bytes(whole[:3000])
+    Path("broken.jsonl").write_bytes(whole[:3000] + b"\n")
     assert main(["report", *given]) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -13,6 +13,7 @@ import pytest
 
 from adaptk.doctor import paths
 from adaptk.settings import Settings
+from adaptk.tracefile import header_line
 from tests.doctor.made import by_id
 
 
@@ -27,21 +28,33 @@ def test_nothing_asked_nothing_said() -> None:
 
 
 def test_a_trace_that_can_be_written(tmp_path: Path) -> None:
-    """Nothing of the look is left in the folder; an older file stays, and its fate is told."""
+    """Nothing of the look is left in the folder; an older trace stays, and its fate is told."""
     assert found(tmp_path, trace="t.jsonl")["paths.trace"].status == "ok"
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "t.jsonl").write_text("old")
+    old = header_line({})
+    (tmp_path / "t.jsonl").write_bytes(old)
     assert "moved aside" in found(tmp_path, trace="t.jsonl")["paths.trace"].what
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [old]
+
+
+def test_a_trace_is_written_neither_over_something_else_nor_through_a_link(tmp_path: Path) -> None:
+    """As the writer itself refuses both."""
+    (tmp_path / "t.jsonl").write_text('{"rows": []}')
+    assert "no trace" in found(tmp_path, trace="t.jsonl")["paths.trace"].detail
+    (tmp_path / "link").symlink_to("nowhere")
+    assert "symbolic link" in found(tmp_path, trace="link")["paths.trace"].detail
+    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("path", ["missing/t.jsonl", "folder", "file/t.jsonl", "null\0byte"])
 def test_a_trace_that_cannot_be_written(path: str, tmp_path: Path) -> None:
-    """A trace that cannot be made keeps adaptk from starting."""
+    """adaptk starts without one, unless it is strict."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     found_here = found(tmp_path, trace=path)["paths.trace"]
-    assert found_here.status == "fail"
+    assert found_here.status == "warn"
+    [strict] = paths.findings(Settings(trace=str(tmp_path / path), strict=True), 1)
+    assert strict.status == "fail"
     assert found_here.detail
 
 
@@ -61,6 +74,15 @@ def test_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = found(tmp_path, trace="t.jsonl")["paths.trace"]
     assert finding.status == "warn"
     assert "5 MiB" in finding.detail
+
+
+def test_a_bounded_trace_needs_room_for_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it may take is told, and is what must be free."""
+    for free, status in ((90 * 10**6, "warn"), (110 * 10**6, "ok")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        [finding] = paths.findings(Settings(trace=str(tmp_path / "t.jsonl"), trace_max_mb=100), 1)
+        assert finding.status == status
+        assert "100 MB at most" in finding.what
 
 
 def test_one_trace_for_many_engines(tmp_path: Path) -> None:

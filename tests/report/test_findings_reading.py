@@ -93,18 +93,16 @@ class TestDamage:
         plain = write(tmp_path / "t.jsonl", [step([3], [1])] * 3000)
         packed = tmp_path / "t.jsonl.gz"
         packed.write_bytes(gzip.compress(plain.read_bytes())[:-300])
-        with pytest.raises(TraceError, match="cut off within its gzip data"):
-            analyse([packed])
-        findings = found(packed, lenient=True)
-        assert findings.sources[0].skipped == 1
-        assert any("lines could not be read" in each for each in findings.notes)
+        findings = found(packed)
+        assert 0 < findings.overview.steps < 3000
+        assert any("1 row is cut off" in each for each in findings.notes)
 
     def test_a_last_line_cut_off(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.jsonl", [step([3], [1])] * 50)
         path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(TraceError, match="line 51: is cut off"):
-            analyse([path])
-        assert found(path, lenient=True).overview.steps == 49
+        findings = found(path)
+        assert findings.overview.steps == 49
+        assert any("1 row is cut off at the end of a file" in each for each in findings.notes)
 
     def test_a_clock_that_goes_back(self, tmp_path: Path) -> None:
         """Time is counted by the steps instead."""

@@ -30,6 +30,8 @@ class Rows(NamedTuple):
 def read_rows(path: str | os.PathLike[str], lenient: bool = False, last: int | None = None) -> Rows:
     """Read a trace and check that its rows fit together; of a long one, keep the ``last`` so many steps.
 
+    The earlier pieces of its run are read along; a row that was cut off at the end is left out with a note.
+
     Refused, or with ``lenient`` skipped and counted: a clock that goes back, a decision's number that stands twice or
     goes back, lists with another number of requests than the batch, a request named twice, more tokens emitted than the
     drafts explain, a propensity outside (0, 1], and numbers that no engine has (K above 1024, arms below 0, more than
@@ -56,10 +58,10 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False, last: int | N
         if step.t_ms is not None and math.isfinite(step.t_ms):
             clock = step.t_ms
         if row.decision is not None:
-            fault = order.fault(row, row.decision, line) or fault
+            fault = order.fault(row, row.decision, reader.lines) or fault
         if fault is not None:
             if not lenient:
-                raise TraceError(f"{path}, line {line}: {fault}, or read leniently to skip and count the row")
+                raise TraceError(f"{reader.file}, line {line}: {fault}, or read leniently to skip and count the row")
             skipped += 1
             continue
         _look(row, seen)
@@ -73,6 +75,12 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False, last: int | N
     if order.missing:
         are, them = ("step is", "it") if order.missing == 1 else ("steps are", "them")
         notes.insert(0, f"{order.missing} {are} missing from the trace, with what was emitted in {them}")
+    if reader.missing:
+        piece, are = ("earlier piece", "is") if reader.missing == 1 else ("earlier pieces", "are")
+        notes.insert(0, f"{reader.missing} {piece} of the trace {are} not there: removed, or elsewhere")
+    if reader.cut:
+        rows, are = ("row", "is") if reader.cut == 1 else ("rows", "are")
+        notes.insert(0, f"{reader.cut} {rows} {are} cut off at the end of a file, and left out")
     skipped += reader.skipped
     if skipped:
         notes.insert(0, "1 row was skipped" if skipped == 1 else f"{skipped} rows were skipped")

@@ -293,8 +293,10 @@ class TestNotes:
         path = write(tmp_path / "t.jsonl", [*[step([3], [1], t_ms=20.0)] * 10, step([3], [1], t_ms=1.0)])
         with pytest.raises(TraceError, match="line 12: t_ms goes back"):
             traced_scenario(path)
-        path.write_bytes(path.read_bytes() + b'{"step": {"batch')
-        assert traced_scenario(path, lenient=True).skipped == 2
+        path.write_bytes(path.read_bytes() + b'x\n{"step": {"batch')
+        traced = traced_scenario(path, lenient=True)
+        assert traced.skipped == 2
+        assert traced.notes[:2] == ["2 rows were skipped", "1 row is cut off at the end of a file, and left out"]
 
 
 class TestRealEngine:
