@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from adaptk.decision import Decision, Reason
+from adaptk.quoted import said, shown
+from adaptk.rehearsal import rehearse
 from adaptk.settings import Settings
 from adaptk.snapshot import (
     SCHEMA_VERSION,
@@ -93,7 +95,22 @@ def restored(
     identity: Identity | None,
     as_prior: bool,
 ) -> Controller:
-    """The controller that ``Controller.restore`` describes."""
+    """The controller that ``Controller.restore`` describes; another one like it has played some steps before."""
+    try:
+        rehearse(_restored(cls, snapshot, table, settings, identity, as_prior))
+    except RecursionError:
+        raise ValueError(f"snapshot is nested too deeply: {_START}") from None
+    return _restored(cls, snapshot, table, settings, identity, as_prior)
+
+
+def _restored(
+    cls: type[Controller],
+    snapshot: Mapping[str, Any],
+    table: GoodputTable | None,
+    settings: Settings | None,
+    identity: Identity | None,
+    as_prior: bool,
+) -> Controller:
     version = version_of(snapshot)
     now, then = read_identity(identity), read_identity(snapshot.get("identity"), "snapshot identity")
     same_table = snapshot.get("table") == fingerprint(table)
@@ -114,7 +131,7 @@ def restored(
             return controller
         take(controller, data)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise ValueError(f"snapshot is incomplete ({error!r}): start without the snapshot") from None
+        raise ValueError(f"snapshot is incomplete ({type(error).__name__}: {said(error)}): {_START}") from None
     if version < SCHEMA_VERSION:
         controller.note_engine_restarted()  # another version of adaptk is another process
     if version < SCHEMA_VERSION or fresh["settings"] != snapshot["settings"]:
@@ -153,7 +170,7 @@ def _arms(snapshot: Mapping[str, Any], settings: Settings | None) -> tuple[int, 
     arms = tuple(snapshot["arms"])
     positions = len(snapshot["acceptance"]["alpha"])
     if not arms or max(arms) != positions:
-        raise ValueError(f"snapshot is of arms {arms} and {positions} draft positions: start without the snapshot")
+        raise ValueError(f"snapshot is of arms {shown(arms)} and {positions} draft positions: {_START}")
     if settings is not None and settings.arms is not None and settings.arms != arms:
         raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: start without the snapshot")
     return arms

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from adaptk.tablerows import MAX_K, TableError, count, shown
+from adaptk.quoted import shown
+from adaptk.tablerows import MAX_K, TableError, count
 
 Schedule = tuple[tuple[int, int, int], ...]
 
 # Only keeps integers within what JSON and numpy can hold; vLLM users write open ends such as 100000000.
 _MAX_END = 2**53
-_MAX_RUNS = 1_000_000
+_MAX_RUNS = 100_000
 
 
 def read_schedule(triples: Sequence[Sequence[int]]) -> Schedule:

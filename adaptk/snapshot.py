@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptk.quoted import plain, shown
 from adaptk.table import GoodputTable, TableRow
 
 SCHEMA_VERSION = 3
@@ -71,19 +72,23 @@ def read_identity(identity: Identity | None, name: str = "identity") -> dict[str
     if identity is None:
         return {}
     if not isinstance(identity, Mapping):
-        raise ValueError(f'{name} is {identity!r}: give a mapping, as {{"model": ..., "drafter": ..., "device": ...}}')
+        raise ValueError(
+            f'{name} is {shown(identity)}: give a mapping, as {{"model": ..., "drafter": ..., "device": ...}}'
+        )
     for part, value in identity.items():
         if not isinstance(part, str):
-            raise ValueError(f"{name} has a part {part!r}: name its parts by text")
+            raise ValueError(f"{name} has a part {shown(part)}: name its parts by text")
         if not (value is None or isinstance(value, str | bool) or _is_number(value)):
-            raise ValueError(f"{name}[{part!r}] is {value!r}: give text, a finite number, a truth value or None")
+            raise ValueError(
+                f"{name}[{shown(part)}] is {shown(value)}: give text, a finite number, a truth value or None"
+            )
     return {part: value for part, value in identity.items() if value is not None}
 
 
 def differing(taken: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The parts of two identities that both know and that differ, in words; empty where none does."""
     parts = [part for part in taken if part in now and taken[part] != now[part]]
-    return ", ".join(f"{part} {taken[part]!r} is now {now[part]!r}" for part in parts)
+    return ", ".join(f"{plain(part)} {shown(taken[part])} is now {shown(now[part])}" for part in parts)
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def version_of(snapshot: Any) -> int:
     version = snapshot.get("schema_version")
     if type(version) is not int or not _OLDEST <= version <= SCHEMA_VERSION:
         raise ValueError(
-            f"snapshot schema_version is {version!r}, this adaptk reads {_OLDEST} to {SCHEMA_VERSION}: {_START}"
+            f"snapshot schema_version is {shown(version)}, this adaptk reads {_OLDEST} to {SCHEMA_VERSION}: {_START}"
         )
     return version
 
@@ -144,21 +149,21 @@ def check_fields(name: str, own: Mapping[str, Any], given: Mapping[str, Any]) ->
     """Refuse a mapping that has not the same fields as a fresh one."""
     for key in (*own, *given):
         if key not in given or key not in own:
-            raise ValueError(f"{name}.{key} is {'unknown' if key in given else 'missing'}: {_START}")
+            raise ValueError(f"{name}.{plain(str(key))} is {'unknown' if key in given else 'missing'}: {_START}")
 
 
 def check_shape(name: str, own: Any, given: Any) -> None:
     """Refuse a snapshot whose fields or fixed lengths differ from a fresh one's, or whose numbers are none."""
     if isinstance(own, dict):
         if not isinstance(given, Mapping):
-            raise ValueError(f"{name} is {_shown(given)}, no mapping: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no mapping: {_START}")
         check_fields(name, own, given)
         for key, value in own.items():
             check_shape(f"{name}.{key}", value, given[key])
     elif isinstance(own, list):
         if not isinstance(given, list | tuple) or (own and len(own) != len(given)):  # empty ones grow
             length = f"list of {len(own)}" if own else "list"
-            raise ValueError(f"{name} is {_shown(given)}, no {length}: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no {length}: {_START}")
         for i, value in enumerate(given):
             if type(value) is float and own and type(own[i]) is float and isfinite(value):
                 continue  # nearly all there is
@@ -168,37 +173,38 @@ def check_shape(name: str, own: Any, given: Any) -> None:
                 _check_plain(f"{name}[{i}]", value)
     elif isinstance(own, bool | str):
         if not isinstance(given, type(own)):
-            raise ValueError(f"{name} is {_shown(given)}, no {type(own).__name__}: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no {type(own).__name__}: {_START}")
     elif own is None:
         _check_plain(name, given)
     elif not _is_number(given):
-        raise ValueError(f"{name} is {_shown(given)}, no number: {_START}")
+        raise ValueError(f"{name} is {shown(given)}, no number: {_START}")
 
 
 def _check_plain(name: str, given: Any) -> None:
     """Refuse what JSON has not, and numbers that are none, in a part whose shape is not fixed."""
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            _check_plain(f"{name}.{key}", value)
-    elif isinstance(given, list | tuple):
-        for i, value in enumerate(given):
-            _check_plain(f"{name}[{i}]", value)
-    elif not (given is None or isinstance(given, str | bool) or _is_number(given)):
-        raise ValueError(f"{name} is {_shown(given)}, no number: {_START}")
+    odd = _odd(given)
+    if odd is not None:
+        value, way = odd
+        raise ValueError(f"{name}{plain(''.join(reversed(way)))} is {shown(value)}, no number: {_START}")
+
+
+def _odd(given: Any) -> tuple[Any, list[str]] | None:
+    """What JSON has not, and the way to it, the last step first: put together for one value, and not for each."""
+    entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else None
+    if entries is None:
+        return None if given is None or isinstance(given, str | bool) or _is_number(given) else (given, [])
+    for key, value in entries:
+        if type(value) is not float or not isfinite(value):
+            odd = _odd(value)
+            if odd is not None:
+                odd[1].append(f"[{key}]" if isinstance(given, list) else f".{plain(str(key))}")
+                return odd
+    return None
 
 
 def _is_number(value: Any) -> bool:
     """Whether a float can hold it, and it is one."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
-
-
-def _shown(value: Any) -> str:
-    """A value, short enough for a message; an int of too many digits has no ``repr``."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return f"an int of {value.bit_length()} bits"
-    return text if len(text) <= 40 else text[:40] + "..."
 
 
 def _digest(data: Mapping[str, Any]) -> str:

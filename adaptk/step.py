@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptk.quoted import shown
+
 LARGEST_COUNT = 10**12  # of requests or tokens: what lies beyond is a mistake, and would overflow elsewhere
 
 
@@ -137,24 +139,24 @@ def _refuse(record: StepRecord) -> None:
     for name in _COUNTS:
         value = getattr(record, name)
         if (value is not None or name in _REQUIRED) and not _is_count(value):
-            raise ValueError(f"{name} is {value!r}: give a whole number from 0 to 10**12")
+            raise ValueError(f"{name} is {shown(value)}: give a whole number from 0 to 10**12")
     for name in ("elapsed_ms", "device_ms", "t_ms"):
         value = getattr(record, name)
         if value is not None and type(value) is not float and not _is_time(value):
-            raise ValueError(f"{name} is {value!r}: give milliseconds, or None where unknown")
+            raise ValueError(f"{name} is {shown(value)}: give milliseconds, or None where unknown")
     if not isinstance(record.waited, (bool, np.bool_)):
-        raise ValueError(f"waited is {record.waited!r}: give True or False")
+        raise ValueError(f"waited is {shown(record.waited)}: give True or False")
     for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
         if values is not None and not _whole(values):
-            raise ValueError(f"{name} is {values!r}: give a whole number per request")
+            raise ValueError(f"{name} is {shown(values)}: give a whole number per request")
     for name, values in (("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
         if values is not None and len(values) > 0 and not 0 <= min(values) <= max(values) < LARGEST_COUNT:
-            raise ValueError(f"{name} is {values!r}: give numbers from 0 to 10**12")
+            raise ValueError(f"{name} is {shown(values)}: give numbers from 0 to 10**12")
     if any(map(gt, accepted, drafted)):
         d, a = next((d, a) for d, a in zip(drafted, accepted, strict=True) if a > d)
-        raise ValueError(f"accepted {a!r} of {d!r} drafted: need 0 <= accepted <= drafted for each request")
+        raise ValueError(f"accepted {shown(a)} of {shown(d)} drafted: need 0 <= accepted <= drafted for each request")
     if len(drafted) > 0 and max(drafted) >= LARGEST_COUNT:
-        raise ValueError(f"drafted holds {max(drafted)}: give numbers from 0 to 10**12")
+        raise ValueError(f"drafted holds {shown(max(drafted))}: give numbers from 0 to 10**12")
 
 
 def _make_plain(record: StepRecord) -> None:

@@ -21,6 +21,7 @@ __all__ = ["GoodputTable", "TableError", "TableRow"]
 
 # Questions may go far beyond the rows, as an engine must be answered whatever its batch; only nonsense is refused.
 _ANY_BATCH, _ANY_CONTEXT = 2.0**53, 1e300
+_AT_ONCE = 4096  # batch sizes: a grid of all of them and every K would fill the memory
 
 
 class GoodputTable:
@@ -290,7 +291,12 @@ class GoodputTable:
             If an argument is out of range or ``arms`` is empty.
         """
         last = count("max_batch", max_batch, 1, MAX_BATCH)
-        return merge_runs(self._best(np.arange(1, last + 1, dtype=np.float64), context, arms))
+        choice = None if arms is None else tuple(arms)
+        best: list[int] = []
+        for first in range(1, last + 1, _AT_ONCE):
+            batches = np.arange(first, min(first + _AT_ONCE, last + 1), dtype=np.float64)
+            best += self._best(batches, context, choice)
+        return merge_runs(best)
 
     def check(self) -> list[str]:
         """What is legal but looks wrong: holes, outliers, few samples; one sentence each, empty if all looks well."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptk.tablerows import MAX_K, TableError, count, number, shown
+from adaptk.quoted import shown
+from adaptk.tablerows import MAX_K, TableError, count, number
 
 DEFAULT_ACCEPTANCE = 0.7
 """Conditional acceptance at every position where a table does not give it: a weak guess."""
@@ -103,7 +104,8 @@ def _entries(name: str, values: Any, what: str) -> list[Any]:
     """One entry per draft position."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TableError(f"{name} is {shown(values)}: give one {what} per draft position, or leave it out")
-    entries = list(values)
+    entries = list(islice(values, MAX_K + 1))
     if not 1 <= len(entries) <= MAX_K:
-        raise TableError(f"{name} has {len(entries)} entries: give 1 to {MAX_K}, or leave it out where unknown")
+        many = f"more than {MAX_K}" if entries else "0"
+        raise TableError(f"{name} has {many} entries: give 1 to {MAX_K}, or leave it out where unknown")
     return entries

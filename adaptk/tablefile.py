@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adaptk.inputs import InputError, name_of, read_whole
 from adaptk.outputs import OutputError, write_whole
-from adaptk.tablerows import TableError, TableRow, shown
+from adaptk.quoted import said, shown
+from adaptk.tablerows import TableError, TableRow
 
 SCHEMA_VERSION = 1
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 8 * 2**20  # some 40,000 rows with all their fields: 512 batch sizes, 8 K and 10 contexts
 _FIELDS = ("schema_version", "meta", "acceptance", "acceptance_counts", "supply", "schedule", "rows")
 _PROFILE = "make one with adaptk profile or adaptk table import"
 
@@ -27,8 +28,12 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     TableError
         If the file is missing, too large, truncated, no JSON object, of another version or has unknown fields.
     """
-    name = os.fsdecode(path)
-    content = _decode_object(name, _read_bytes(Path(name)))
+    name = name_of(path)
+    try:
+        data = read_whole(path, MAX_BYTES)
+    except InputError as error:
+        raise TableError(f"{name}: {error}: give the path of a table, or {_PROFILE}") from None
+    content = _decode_object(name, data)
     if "schema_version" not in content:
         raise TableError(f"{name}: schema_version is missing, so this is no table of adaptk: {_PROFILE}")
     version = content["schema_version"]
@@ -43,22 +48,6 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {field: value for field, value in content.items() if field != "schema_version"}
 
 
-def _read_bytes(name: Path) -> bytes:
-    try:
-        status = name.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would block the engine's start
-            raise TableError(f"{name}: is not a regular file: give the path of a table, or {_PROFILE}")
-        if status.st_size > MAX_BYTES:
-            raise TableError(f"{name}: has {status.st_size} bytes, more than {MAX_BYTES}: this is no table, {_PROFILE}")
-        return name.read_bytes()
-    except FileNotFoundError:
-        raise TableError(f"{name}: there is no such file: check the path, or {_PROFILE}") from None
-    except TableError:
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        raise TableError(f"{str(name)!r}: cannot be read ({error}): check the path and its permissions") from None
-
-
 def _decode_object(name: str, data: bytes) -> dict[str, Any]:
     """Decode a JSON object, saying whether the file was cut off or is something else."""
     if not data.strip():
@@ -68,7 +57,7 @@ def _decode_object(name: str, data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise TableError(f"{name}: is nested too deeply, so this is no table of adaptk: {_PROFILE}") from None
     except (msgspec.DecodeError, ValueError) as error:
-        what = "is truncated" if "truncated" in str(error) else f"is not JSON ({error})"
+        what = "is truncated" if "truncated" in str(error) else f"is not JSON ({said(error)})"
         raise TableError(f"{name}: {what}: copy it again, or {_PROFILE}") from None
     if not isinstance(content, dict):
         raise TableError(f"{name}: holds {shown(content)} where an object is expected: {_PROFILE}")

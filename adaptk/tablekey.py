@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adaptk.tablerows import shown
+from adaptk.quoted import shown
 
 FIELDS = (
     "model",
@@ -25,13 +25,13 @@ FIELDS = (
 """Names that a key written here holds; text, numbers, or lists of numbers. Others may be added by hand."""
 
 
-def differences(table: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def differences(table: Mapping[str, Any], here: Mapping[str, Any], where: str = "in the table") -> list[str]:
     """What differs between a table's key and another one; empty where nothing does.
 
     Only fields that both name are compared: a key that leaves something out was written by hand, and forbids nothing.
     Of a model's name the last part of the path counts, as the same weights lie in other folders elsewhere; of vLLM's
     version what follows ``+`` does not, which names a build; of capture sizes those count that both engines could have,
-    as how far they go follows the largest batch.
+    as how far they go follows the largest batch. ``where`` says in the message what the key stands in.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def differences(table: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     ["device: 'H100' in the table, 'H200' here"]
     """
     return [
-        f"{name}: {shown(table[name])} in the table, {shown(here[name])} here"
+        f"{name}: {shown(table[name])} {where}, {shown(here[name])} here"
         for name in (*FIELDS, *(name for name in table if name not in FIELDS))
         if table.get(name) is not None and here.get(name) is not None and not _same(name, table[name], here[name])
     ]

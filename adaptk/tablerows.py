@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-MAX_ROWS = 1_000_000
+from adaptk.quoted import plain, said, shown
+
+MAX_ROWS = 50_000
 MAX_BATCH = 1_000_000
 MAX_K = 1024
 MIN_ITL_MS, MAX_ITL_MS = 1e-6, 1e9
@@ -78,15 +80,6 @@ def number(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def shown(value: Any) -> str:
-    """A short ``repr``, so that an error stays readable whatever a file held."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # ints of thousands of digits, nested beyond reason
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def read_rows(rows: Iterable[TableRow | Mapping[str, Any]]) -> tuple[TableRow, ...]:
     """Check rows and sort them by context, batch and K.
 
@@ -139,7 +132,7 @@ def _read_row(where: str, raw: TableRow | Mapping[str, Any]) -> TableRow:
             fields[field] = number(f"{where}.{field}", row[field], 0.0, high)
     if fields.get("low_ms", 0.0) > fields.get("high_ms", MAX_ITL_MS):
         raise TableError(
-            f"{where}.low_ms is {row['low_ms']}, above high_ms {row['high_ms']}: give the smaller one first"
+            f"{where}.low_ms is {fields['low_ms']}, above high_ms {fields['high_ms']}: give the smaller one first"
         )
     mode = row.get("graph_mode")
     if mode is not None:
@@ -161,25 +154,42 @@ def read_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(meta, Mapping):
         raise TableError(f"meta is {shown(meta)}: give an object, or leave it out")
-    _refuse_non_finite("meta", meta, 0)
+    fault = _non_finite(meta, 0)
+    if fault is not None:
+        raise TableError(f"{plain('meta' + ''.join(reversed(fault.way)))} {fault.what}")
     try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(meta)), type=dict[str, Any])
+        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(meta)), type=dict[str, Any])
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TableError(f"meta is {shown(meta)}, not plain JSON ({error}): use text, numbers, lists") from None
-    if not isinstance(plain.get("staircase", False), bool):
-        raise TableError(f"meta.staircase is {shown(plain['staircase'])}: give true or false")
-    return plain
+        raise TableError(f"meta is {shown(meta)}, not plain JSON ({said(error)}): use text, numbers, lists") from None
+    if not isinstance(copy.get("staircase", False), bool):
+        raise TableError(f"meta.staircase is {shown(copy['staircase'])}: give true or false")
+    return copy
 
 
-def _refuse_non_finite(where: str, value: Any, depth: int) -> None:
-    """NaN and infinity would come back from a file as null; deep nesting would overflow the stack of the reader."""
+class _Fault(NamedTuple):
+    """What is wrong with a value, and the way to it, the last step first."""
+
+    what: str
+    way: list[str]
+
+
+def _non_finite(value: Any, depth: int) -> _Fault | None:
+    """NaN and infinity would come back from a file as null; deep nesting would overflow the stack of the reader.
+
+    The way is put together on the way back alone: written out for each entry, long names would be copied for ever.
+    """
     if depth > 64:
-        raise TableError(f"{where[:60]} is nested deeper than 64 levels: use a flatter object")
+        return _Fault("is nested deeper than 64 levels: use a flatter object", [])
     if isinstance(value, float) and not math.isfinite(value):
-        raise TableError(f"{where} is {value!r}: give a finite number or null")
+        return _Fault(f"is {value!r}: give a finite number or null", [])
     if isinstance(value, Mapping):
         for key, part in value.items():
-            _refuse_non_finite(f"{where}.{key}", part, depth + 1)
+            if (fault := _non_finite(part, depth + 1)) is not None:
+                fault.way.append(f".{plain(str(key))}")
+                return fault
     elif isinstance(value, (list, tuple)):
         for i, part in enumerate(value):
-            _refuse_non_finite(f"{where}[{i}]", part, depth + 1)
+            if (fault := _non_finite(part, depth + 1)) is not None:
+                fault.way.append(f"[{i}]")
+                return fault
+    return None

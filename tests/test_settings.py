@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptk.quoted import plain
 from adaptk.settings import Settings, SettingsError
 from tests.strategies import json_values
 
@@ -267,7 +268,7 @@ class TestFromConfig:
     @given(st.dictionaries(st.text(max_size=8) | st.sampled_from(Settings.__struct_fields__), json_values, max_size=3))
     def test_any_options_are_taken_or_refused_by_name(self, options: dict[str, Any]) -> None:
         message = refusal(lambda: Settings.from_config(options, {}))
-        assert message is None or any(message.startswith(f"additional_config adaptk.{name}") for name in options)
+        assert message is None or any(message.startswith(f"additional_config adaptk.{plain(name)}") for name in options)
 
 
 def test_arms_are_kept_in_rising_order() -> None:

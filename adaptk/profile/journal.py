@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from adaptk.inputs import InputError, name_of, read_whole
 from adaptk.profile.entries import Answers, Began, Died, Entry, Gridded, Visited, check_entry
 from adaptk.profile.estimate import AcceptanceCounts
+from adaptk.quoted import said
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = 128 * 2**20  # half a day of steps of 10 ms, each a time and a width
 _NOTHING = "there is nothing to resume: leave --resume out, or check --out"
 
 
@@ -66,8 +70,10 @@ class Journal:
             taken = False
         if taken:
             raise JournalError(f"{self.path}: another adaptk profile is writing it: wait, or give another --out")
-        if os.fstat(self._file.fileno()).st_size > MAX_BYTES:
-            raise JournalError(f"{self.path}: has more than {MAX_BYTES} bytes: this is no journal of a profile")
+        status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            raise JournalError(f"{self.path}: is no journal of a profile, a file of at most {MAX_BYTES} bytes: "
+                               "give another --out")  # fmt: skip
         data = self._file.read()
         whole = _sound_bytes(data)
         if whole and not resume:
@@ -144,26 +150,22 @@ def read_journal(path: Path) -> Past:
         If there is none, or it is none.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise JournalError(f"{path}: has more than {MAX_BYTES} bytes: this is no journal of a profile")
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise JournalError(f"{path}: {_NOTHING}") from None
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be read ({error}): check the path and its permissions") from None
+        data = read_whole(path, MAX_BYTES)
+    except InputError as error:
+        raise JournalError(f"{name_of(path)}: {error}: {_NOTHING}") from None
     return _parse(data[: _sound_bytes(data)], path)
 
 
 def _parse(data: bytes, path: Path) -> Past:
     decoder = msgspec.json.Decoder(Entry)
     entries: list[Any] = []
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(BytesIO(data), start=1):
         try:
             entry = decoder.decode(line)
             check_entry(entry)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             keep = f"; the lines before it can be kept: head -n {number - 1}" if number > 1 else ""
-            raise JournalError(f"{path}, line {number}: is no entry of a journal ({error}){keep}") from None
+            raise JournalError(f"{path}, line {number}: is no entry of a journal ({said(error)}){keep}") from None
         entries.append(entry)
     if not entries:
         raise JournalError(f"{path}: nothing was measured yet: give the engine's arguments again")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adaptk.tablerows import shown
+from adaptk.inputs import InputError, name_of, read_whole
+from adaptk.quoted import said, shown
 
 MAX_PROMPTS = 100_000
-MAX_BYTES = 1 << 30
+MAX_BYTES = 256 * 2**20
 
 
 class PromptsError(ValueError):
@@ -36,14 +38,10 @@ def read_prompts(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return _read(files("adaptk.data").joinpath("prompts.jsonl").read_bytes(), "the built-in prompts")
     try:
-        if not path.is_file():
-            what = "is no regular file" if path.exists() else "there is no such file"
-            raise PromptsError(f"{path}: {what}: give a JSONL file with a prompt on each line")
-        if path.stat().st_size > MAX_BYTES:
-            raise PromptsError(f"{path}: has {path.stat().st_size} bytes, more than {MAX_BYTES}: give fewer prompts")
-        return _read(path.read_bytes(), str(path))
-    except OSError as error:
-        raise PromptsError(f"{path}: cannot be read ({error}): check its permissions") from None
+        data = read_whole(path, MAX_BYTES)
+    except InputError as error:
+        raise PromptsError(f"{name_of(path)}: {error}: give a JSONL file with a prompt on each line") from None
+    return _read(data, name_of(path))
 
 
 def digest(prompts: Sequence[str]) -> str:
@@ -53,7 +51,7 @@ def digest(prompts: Sequence[str]) -> str:
 
 def _read(data: bytes, name: str) -> tuple[str, ...]:
     prompts: list[str] = []
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(BytesIO(data), start=1):
         if not line.strip():
             continue
         if len(prompts) >= MAX_PROMPTS:
@@ -69,7 +67,7 @@ def _prompt(line: bytes, where: str) -> str:
     try:
         entry: Any = msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise PromptsError(f"{where}: is no JSON ({error}): {remedy}") from None
+        raise PromptsError(f"{where}: is no JSON ({said(error)}): {remedy}") from None
     if not isinstance(entry, dict):
         raise PromptsError(f"{where}: is {shown(entry)}: {remedy}")
     text = entry.get("prompt")

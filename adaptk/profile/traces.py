@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptk.profile.est_values import Block, CellEstimate
 from adaptk.profile.estimate import AcceptanceCounts, cells, estimate, rows
 from adaptk.profile.trace_steps import ENOUGH, Step, batch_names, context_bounds, cut, time_ms, usable
+from adaptk.quoted import shown
 from adaptk.table import GoodputTable
 from adaptk.tablekey import differences
-from adaptk.tablerows import MAX_K, shown
-from adaptk.trace import Trace, TraceError, read_trace
+from adaptk.tablerows import MAX_K
+from adaptk.tracefile import Trace, TraceError, read_trace, whole_runs
 
 FEWEST_STEPS = 30  # usable ones, below which there is no table
 _FEWEST_IN_CELL = 3
@@ -50,13 +51,11 @@ def table_from_traces(paths: Sequence[str | os.PathLike[str]], name: str | None 
     """
     if not paths:
         raise TraceError("no trace was named: give at least one file that ADAPTK_TRACE wrote")
-    files = {os.fspath(path): read_trace(path, lenient=True) for path in paths}
+    files = {os.fspath(path): read_trace(path, lenient=True) for path in whole_runs(paths)}
     different = len({os.path.realpath(path) for path in paths})
     if different < len(paths):
         raise TraceError(f"{len(paths)} files were named, {different} of them different: give each once")
-    notes = [
-        f"{path}: {_counted(trace.skipped, 'line')} could not be read" for path, trace in files.items() if trace.skipped
-    ]
+    notes = [note for path, trace in files.items() for note in _odd(path, trace)]
     key = _common_key(files, notes)
     records = [[row.step for row in trace.rows] for trace in files.values()]
     device = _has_device_times([step for run in records for step in run])
@@ -93,6 +92,16 @@ def table_from_traces(paths: Sequence[str | os.PathLike[str]], name: str | None 
         supply=counts.supply()[:last] or None,
     )
     return FromTraces(table, notes)
+
+
+def _odd(path: str, trace: Trace) -> Iterator[str]:
+    """What of a file is not there."""
+    if trace.skipped:
+        yield f"{path}: {_counted(trace.skipped, 'line')} could not be read"
+    if trace.cut:
+        yield f"{path}: {_counted(trace.cut, 'row')} cut off at its end"
+    if trace.missing:
+        yield f"{path}: {_counted(trace.missing, 'earlier piece')} of it not there"
 
 
 def _common_key(files: dict[str, Trace], notes: list[str]) -> dict[str, Any]:

@@ -31,11 +31,14 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptk.quoted import said, shown
 from adaptk.replay.workload import Requests
-from adaptk.tablerows import shown
 
 MAX_TOKENS = 10_000_000
 """Most tokens of a prompt or an answer: the longest context that any model announces."""
+
+MAX_REQUESTS = 50_000_000
+"""Most requests of a log: the largest public ones, weeks of a cloud's, have some 40 million."""
 
 _MAX_LINE = 2**20  # bytes; keeps a file of something else from filling the memory
 _MAX_MS = 1e15  # a clock in nanoseconds lies above it
@@ -116,6 +119,8 @@ def read_requests(path: str | os.PathLike[str], lenient: bool = False) -> Loaded
                     raise WorkloadError(f"{name}, line {number}: {error}; {_LENIENT}") from None
                 skipped += 1
                 continue
+            if len(clock_us) == MAX_REQUESTS:
+                raise WorkloadError(f"{name}: holds more than {MAX_REQUESTS} requests: give a part of it")
             last = row.clock_us
             origin = last if origin is None else origin
             clock_us.append(last - origin)
@@ -188,13 +193,13 @@ def _opened(name: str) -> Iterator[_Bytes]:
 def _lines(file: _Bytes) -> Iterator[tuple[int, bytes]]:
     """Lines that are not empty with their numbers; of one beyond all reason only the start."""
     for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
+        rest = line
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
-        rest = line
+        if line.strip():
+            yield number, line  # first: who refuses it need not wait for its end
         while len(rest) == _MAX_LINE and not rest.endswith(b"\n"):
             rest = file.readline(_MAX_LINE)
-        if line.strip():
-            yield number, line
 
 
 def _recognised(
@@ -247,7 +252,7 @@ def _mooncake_row(line: bytes) -> _Row:
     try:
         request = json.loads(_text(line))
     except (ValueError, RecursionError) as error:
-        raise _LineError(f"is no JSON object, or is cut off ({error})") from None
+        raise _LineError(f"is no JSON object, or is cut off ({said(error)})") from None
     if not isinstance(request, dict):
         raise _LineError(f"holds {shown(request)} where an object is expected")
     for key in _KEYS:
@@ -266,7 +271,7 @@ def _fields(line: bytes) -> list[str]:
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as error:
-        raise _LineError(f"is no line of a CSV ({error})") from None
+        raise _LineError(f"is no line of a CSV ({said(error)})") from None
 
 
 def _text(line: bytes) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from adaptk.inputs import InputError, name_of, read_whole
+from adaptk.quoted import plain, said, shown
 from adaptk.surface.architecture import Architecture, ConfigError
 from adaptk.surface.fields import Fields
 from adaptk.surface.layerkinds import layer_kinds
@@ -63,7 +65,8 @@ def from_config(config: Mapping[str, Any], name: str) -> Architecture:
     remarks: list[str] = []
     if "text_config" in config and "hidden_size" not in config:
         if not isinstance(config["text_config"], Mapping):
-            raise ConfigError(f"{name}: text_config is {config['text_config']!r:.60}: give the model's own config.json")
+            inner = shown(config["text_config"])
+            raise ConfigError(f"{name}: text_config is {inner}: give the model's own config.json")
         refuse_families(Fields(name, config))  # of the whole, which the part inside need not repeat
         remarks.append("all but the language model")
         config = {**config["text_config"], "quantization_config": config.get("quantization_config")}
@@ -120,7 +123,8 @@ def _experts(fields: Fields) -> int:
         if re.search("expert", field) and isinstance(value, int) and not isinstance(value, bool) and value > 1:
             known = ", ".join(_EXPERTS)
             raise ConfigError(
-                f"{fields.name}: {field} is {value}, but no field says how many experts there are (known are {known}): "
+                f"{fields.name}: {plain(field)} is {shown(value)}, but no field says how many experts there are "
+                f"(known are {known}): "
                 "give the number under one of these names, or measure the model with adaptk profile"
             )
     return 0
@@ -161,27 +165,22 @@ def _dtype(fields: Fields) -> str | None:
 def _remarks(fields: Fields) -> list[str]:
     stored = fields.get("quantization_config")
     if isinstance(stored, Mapping):
-        return [f"quantisation ({stored.get('quant_method', 'of an unnamed kind')}): weights are timed unquantised"]
+        method = stored.get("quant_method")
+        kind = plain(method) if isinstance(method, str) else "of an unnamed kind"
+        return [f"quantisation ({kind}): weights are timed unquantised"]
     return []
 
 
 def _decoded(file: Path) -> dict[str, Any]:
     remedy = "give a model's folder or its config.json, or --preset NAME"
     try:
-        if not file.is_file():
-            what = "is no regular file" if file.exists() else "there is no such file"
-            raise ConfigError(f"{file}: {what}: {remedy}")
-        if (size := file.stat().st_size) > _MAX_BYTES:
-            raise ConfigError(f"{file}: has {size} bytes, too many for a configuration: {remedy}")
-        content = msgspec.json.decode(file.read_bytes())
-    except ConfigError:
-        raise
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error}): {remedy}") from None
+        content = msgspec.json.decode(read_whole(file, _MAX_BYTES))
+    except InputError as error:
+        raise ConfigError(f"{name_of(file)}: {error}: {remedy}") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{str(file)!r}: is not JSON ({error}): {remedy}") from None
+        raise ConfigError(f"{str(file)!r}: is not JSON ({said(error)}): {remedy}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{file}: holds {content!r:.60} where an object is expected: {remedy}")
+        raise ConfigError(f"{file}: holds {shown(content)} where an object is expected: {remedy}")
     return content
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Mapping
 from typing import Any
 
+from adaptk.quoted import shown
 from adaptk.surface.architecture import ConfigError
 
 _MOST = 2**24  # of any size: more is a slip, and would only end in an error of memory
@@ -41,7 +42,7 @@ class Fields:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
                 raise ConfigError(
-                    f"{self.name}: {field} is {value!r:.60}: one whole number from {least} to {_MOST} can be "
+                    f"{self.name}: {field} is {shown(value)}: one whole number from {least} to {_MOST} can be "
                     f"modelled; correct it, or {PROFILE}"
                 )
             return value
@@ -70,7 +71,7 @@ class Fields:
             return None
         if not isinstance(value, list) or len(value) < length:
             raise ConfigError(
-                f"{self.name}: {field} is {value!r:.60}: a list with an entry for each of the {length} layers is "
+                f"{self.name}: {field} is {shown(value)}: a list with an entry for each of the {length} layers is "
                 "expected; correct it, or leave it out"
             )
         return value[:length]

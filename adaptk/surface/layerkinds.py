@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from adaptk.quoted import shown
 from adaptk.surface.architecture import ConfigError, Layer
 from adaptk.surface.fields import Fields
 
@@ -37,7 +40,7 @@ def layer_kinds(fields: Fields, mixture: bool) -> tuple[Layer, ...]:
 def _windows(fields: Fields, count: int) -> list[int | None]:
     kinds = fields.entries("layer_types", count)
     if kinds is not None:
-        return [_window_of(fields, str(kind)) for kind in kinds]
+        return [_window_of(fields, kind if isinstance(kind, str) else shown(kind)) for kind in kinds]
     if fields.get("sliding_window") is None or fields.get("use_sliding_window") is False:
         return [None] * count
     window = fields.whole("sliding_window")
@@ -54,7 +57,7 @@ def _window_of(fields: Fields, kind: str) -> int | None:
     field = {**_WINDOWED, **_CHUNKED}.get(kind)
     if field is None:
         raise ConfigError(
-            f"{fields.name}: layer_types holds {kind!r:.40}, a layer that is not modelled: "
+            f"{fields.name}: layer_types holds {shown(kind)}, a layer that is not modelled: "
             "measure this model with adaptk profile"
         )
     return fields.whole(field)
@@ -70,14 +73,17 @@ def _routed(fields: Fields, count: int) -> list[bool]:
         return [bool(each) for each in fields.entries("moe_layer_freq", count) or []]
     listed = fields.get("moe_layers")
     if isinstance(listed, list) and listed:
-        return [i in listed for i in range(count)]
+        routed = _places(listed)
+        return [i in routed for i in range(count)]
     step = fields.whole("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
     every = fields.whole("moe_layer_freq", default=1)
     first = fields.whole("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
     last = fields.get("moe_layer_end_index")
     end = last if isinstance(last, int) and last >= 0 else count - 1
-    dense = fields.get("mlp_only_layers") or []
-    return [
-        first <= i <= end and i % every == 0 and (i + 1) % step == 0 and not (isinstance(dense, list) and i in dense)
-        for i in range(count)
-    ]
+    dense = _places(fields.get("mlp_only_layers"))
+    return [first <= i <= end and i % every == 0 and (i + 1) % step == 0 and i not in dense for i in range(count)]
+
+
+def _places(listed: Any) -> frozenset[int]:
+    """Numbers of layers in a list, which may be long: it is asked for each layer."""
+    return frozenset(each for each in listed if isinstance(each, int)) if isinstance(listed, list) else frozenset()

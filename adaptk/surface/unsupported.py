@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adaptk.quoted import shown
 from adaptk.surface.architecture import ConfigError
 from adaptk.surface.fields import PROFILE, Fields
 
@@ -75,11 +76,13 @@ def unsupported(fields: Fields) -> None:
         if field == "global_head_dim" and value == fields.get("head_dim"):
             continue
         if value not in (None, False, 0, [], {}):
-            raise ConfigError(f"{fields.name}: {field} is {value!r:.60}, so it has {what}, not modelled: {PROFILE}")
+            raise ConfigError(f"{fields.name}: {field} is {shown(value)}, so it has {what}, not modelled: {PROFILE}")
     refuse_families(fields)
     named = _architectures(fields)
     if named and not any(part in each for each in named for part in _HEADS):
-        raise ConfigError(f"{fields.name}: architectures is {named}, no decoder that writes text: give one that does")
+        raise ConfigError(
+            f"{fields.name}: architectures is {shown(named)}, no decoder that writes text: give one that does"
+        )
 
 
 def refuse_families(fields: Fields) -> None:
@@ -100,10 +103,10 @@ def refuse_families(fields: Fields) -> None:
         if what is not None:
             verb = "holds" if field == "architectures" else "is"
             raise ConfigError(
-                f"{fields.name}: {field} {verb} {value!r:.60}, a family with {what}, not modelled: {PROFILE}"
+                f"{fields.name}: {field} {verb} {shown(value)}, a family with {what}, not modelled: {PROFILE}"
             )
 
 
 def _architectures(fields: Fields) -> list[str]:
     made = fields.get("architectures")
-    return [str(each) for each in made] if isinstance(made, list) else []
+    return [each for each in made if isinstance(each, str)] if isinstance(made, list) else []

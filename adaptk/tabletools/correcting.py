@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adaptk.controller import Controller
+from adaptk.quoted import said, shown
 from adaptk.snapshot import fingerprint
 from adaptk.table import GoodputTable
-from adaptk.tablerows import TableError, shown
+from adaptk.tablerows import TableError
 from adaptk.tabletools.imported import read_text
 
 
@@ -24,22 +25,23 @@ class Corrected(NamedTuple):
 
 
 def read_snapshot(path: Path) -> Mapping[str, Any]:
-    """A controller's snapshot from a JSON file: its top level, or what stands there as ``controller``.
+    """A controller's snapshot from a JSON file: its top level, what stands there as ``controller``, or a state file's.
 
     Raises
     ------
     TableError
         If the file cannot be read, or holds no snapshot.
     """
+    remedy = "give what Controller.snapshot() returned, as JSON"
     try:
         content: Any = msgspec.json.decode(read_text(path))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise TableError(f"{path}: is no JSON ({error}): give what Controller.snapshot() returned, as JSON") from None
-    if isinstance(content, dict) and isinstance(content.get("controller"), dict):
-        content = content["controller"]
+        raise TableError(f"{path}: is no JSON ({said(error)}): {remedy}") from None
+    for name in ("controller", "snapshot"):  # the latter is where ADAPTK_STATE has it
+        if isinstance(content, dict) and isinstance(content.get(name), dict):
+            content = content[name]
     if not isinstance(content, dict) or "arms" not in content or "acceptance" not in content:
-        raise TableError(f"{path}: holds {shown(content)} and no snapshot of a controller: "
-                         "give what Controller.snapshot() returned, as JSON")  # fmt: skip
+        raise TableError(f"{path}: holds {shown(content)} and no snapshot of a controller: {remedy}")
     return content
 
 

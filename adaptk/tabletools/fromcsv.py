@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from adaptk.quoted import listed, said, shown
 from adaptk.table import GoodputTable
-from adaptk.tablerows import TableError, read_rows, shown
+from adaptk.tablerows import MAX_ROWS, TableError, read_rows
 from adaptk.tabletools.imported import Imported, read_text, unknown_acceptance
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -32,6 +34,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 _WHOLE = ("batch", "k", "n")
 _MOST_FIELD = 1_000_000
+_MOST_LINES = 2 * MAX_ROWS  # cells may be there more than once
 
 
 def read_csv(path: Path, acceptance: Sequence[float] | None = None) -> Imported:
@@ -50,9 +53,11 @@ def read_csv(path: Path, acceptance: Sequence[float] | None = None) -> Imported:
     csv.field_size_limit(_MOST_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        lines = [(reader.line_num, fields) for fields in reader]
+        lines = [(reader.line_num, fields) for fields in islice(reader, _MOST_LINES + 1)]
     except csv.Error as error:
-        raise TableError(f"{path}: is no CSV ({error}): save it again") from None
+        raise TableError(f"{path}: is no CSV ({said(error)}): save it again") from None
+    if len(lines) > _MOST_LINES:
+        raise TableError(f"{path}: has more than {_MOST_LINES} lines: give one for each cell")
     header = [name.strip() for name in lines[0][1]]
     places, ignored = _places(path, header)
     rows = [
@@ -65,7 +70,7 @@ def read_csv(path: Path, acceptance: Sequence[float] | None = None) -> Imported:
     kept, repeated = _one_a_cell(rows)
     notes = [f"times are taken from the column {header[places['itl_ms']]!r}, in milliseconds"]
     if ignored:
-        notes.append(f"columns that are not used: {', '.join(ignored[:8])}{', ...' if len(ignored) > 8 else ''}")
+        notes.append(f"columns that are not used: {listed(ignored, 8)}")
     if repeated:
         notes.append(f"{repeated} cells occur more than once: the median of their times is taken")
     meta = {"name": path.stem, "provenance": {"imported_from": path.name, "kind": "CSV"}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from adaptk.quoted import said
 from adaptk.schedule import read_schedule
 from adaptk.table import GoodputTable
 from adaptk.tablerows import TableError
@@ -30,7 +31,7 @@ def read_vllm(path: Path, acceptance: Sequence[float] | None = None) -> Imported
     try:
         content: Any = msgspec.json.decode(read_text(path))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise TableError(f"{path}: is no JSON ({error}): give the list of [first batch, last batch, K]") from None
+        raise TableError(f"{path}: is no JSON ({said(error)}): give the list of [first batch, last batch, K]") from None
     config = _config(path, content)
     try:
         triples = [list(triple) for triple in read_schedule(config[FIELD])]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from adaptk.inputs import InputError, name_of, read_whole
+from adaptk.quoted import shown
 from adaptk.table import GoodputTable
-from adaptk.tablerows import TableError, shown
+from adaptk.tablerows import TableError
 
 KINDS = ("schedule", "csv", "sweep")
-MAX_BYTES = 64 * 2**20
+MAX_BYTES = 16 * 2**20  # a thousand answers of a benchmark with the time of every token
 
 
 class Imported(NamedTuple):
@@ -75,20 +77,13 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise TableError(f"{path}: is a folder: only results of vllm bench sweep are read from folders")
-        if not path.is_file():
-            what = "is no regular file" if path.exists() else "there is no such file"
-            raise TableError(f"{path}: {what}: check the path")
-        if path.stat().st_size > MAX_BYTES:
-            raise TableError(f"{path}: has more than {MAX_BYTES} bytes: give the summary only")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_whole(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TableError(
             f"{path}: is no text in UTF-8 ({error.reason} at byte {error.start}): save it as such"
         ) from None
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        if isinstance(error, TableError):
-            raise
-        raise TableError(f"{str(path)!r}: cannot be read ({error}): check the path and its permissions") from None
+    except InputError as error:
+        raise TableError(f"{name_of(path)}: {error}: check the path, and give a summary of what is too large") from None
     if not text.strip():
         raise TableError(f"{path}: is empty: copy it again")
     return text

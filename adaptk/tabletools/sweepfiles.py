@@ -8,15 +8,18 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adaptk.quoted import listed, said
 from adaptk.schedule import read_schedule, scheduled_k
 from adaptk.tablerows import MAX_BATCH, MAX_ITL_MS, MAX_K, MIN_ITL_MS, TableError
 from adaptk.tabletools.exported import FIELD
 from adaptk.tabletools.imported import read_text
 
-_MOST_FILES = 10_000
+_MOST_FILES = 10_000  # and results in one of them
+_MOST_DETAIL = 20_000  # signs of a text, or entries of a list
 _RUNS, _SUMMARIES = "run=*.json", ("summary.json", "summary.csv")
 _NO_DRAFTER = "no_drafter"
 _BUNCHED = 0.25  # of the mean time between chunks, below which the median is of chunks that arrived together
@@ -81,7 +84,7 @@ def read_benchmarks(source: Path) -> Found:
     notes += [_SAID[name].format(seen[name], len(records)) for name in _SAID if seen[name]]
     models = {record["model_id"] for record in records if isinstance(record.get("model_id"), str)}
     if len(models) > 1:
-        raise TableError(f"{source}: holds runs of {len(models)} models ({', '.join(sorted(models))[:200]}): "
+        raise TableError(f"{source}: holds runs of {len(models)} models ({listed(sorted(models))}): "
                          "import them one by one")  # fmt: skip
     return Found(usable, {"model": models.pop()} if models else {}, notes)
 
@@ -107,22 +110,33 @@ def _content(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".csv" or text.lstrip()[:1] not in ("{", "["):
         csv.field_size_limit(16 * 2**20)  # results with details hold every token's time
         try:
-            lines = list(csv.DictReader(io.StringIO(text, newline="")))
+            lines = list(islice(csv.DictReader(io.StringIO(text, newline="")), _MOST_FILES + 1))
         except csv.Error as error:
-            raise TableError(f"{path}: is no CSV ({error}): save it again") from None
+            raise TableError(f"{path}: is no CSV ({said(error)}): save it again") from None
+        if len(lines) > _MOST_FILES:
+            raise TableError(f"{path}: has more than {_MOST_FILES} lines: give the summary of one sweep")
         return [{name: _literal(value) for name, value in line.items() if name and value} for line in lines]
     try:
         content = json.loads(text)  # it writes NaN, which strict readers refuse
     except (ValueError, RecursionError) as error:
-        raise TableError(f"{path}: is no JSON ({error}): copy it again") from None
+        raise TableError(f"{path}: is no JSON ({said(error)}): copy it again") from None
     entries = content if isinstance(content, list) else [content]
     if not all(isinstance(entry, dict) for entry in entries):
         raise TableError(f"{path}: holds something else than results of benchmarks")
-    return entries
+    if len(entries) > _MOST_FILES:
+        raise TableError(f"{path}: holds more than {_MOST_FILES} results: give those of one sweep")
+    return [{name: value for name, value in entry.items() if not _long(value)} for entry in entries]
+
+
+def _long(value: Any) -> bool:
+    """Whether it is a detail, as the time of every token is: nothing that is asked for, and too much to keep."""
+    return isinstance(value, str | list) and len(value) > _MOST_DETAIL
 
 
 def _literal(value: Any) -> Any:
     """A value as pandas wrote it: numbers, lists and dicts by their Python form, else text."""
+    if _long(value):  # the tree of a literal takes a hundred times its size
+        return None
     try:
         return ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -122,7 +122,7 @@ def test_the_usual_policies_are_the_default(tmp_path: Path) -> None:
         (["--scenario", "T1", "--table", "t.json"], "--table goes with --trace or --workload"),
         (["--trace", "t.jsonl", "--preset", "p32374"], "--preset goes with --workload"),
         (["--workload", "missing.csv"], "missing.csv: there is no such file"),
-        (["--rows", "/dev/zero"], "/dev/zero: cannot be read (it is no regular file): give a file that --json wrote"),
+        (["--rows", "/dev/zero"], "/dev/zero: is no regular file: give a file that --json wrote"),
         (["--trace", "missing.jsonl"], "missing.jsonl: there is no such file"),
         (["--workload", "missing.csv", "--table", "missing.json"], "missing.json: there is no such file"),
         (["--scenario", "T1", "--json", "no/rows.json"], "--json no/rows.json: its folder does not exist"),

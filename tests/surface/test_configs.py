@@ -270,7 +270,7 @@ def test_names_of_files(tmp_path: Path) -> None:
         (b"[1, 2]", "holds \\[1, 2\\] where an object"),
         (b"\xff\xfe\x00", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
-        (b" " * (8 * 2**20 + 1), "too many for a configuration"),
+        (b" " * (8 * 2**20 + 1), "more than 8388608"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, content: bytes, told: str) -> None:

@@ -10,10 +10,13 @@ from typing import get_type_hints
 import msgspec
 
 from adaptk._version import __version__
+from adaptk.inputs import InputError, name_of, read_whole
+from adaptk.quoted import plain, said, shown
 from adaptk.replay.evaluate import Row
 
 SCHEMA_VERSION = 2
 KIND = "adaptk-replay"
+MAX_BYTES = 256 * 2**20  # every world with every policy and 60 seeds takes 40
 
 
 def document(
@@ -54,23 +57,21 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
     rows: dict[tuple[str, str, int], Row] = {}
     for path in paths:
         try:
-            if path.exists() and not path.is_file():  # a device may have no end
-                raise OSError("it is no regular file")
-            document = msgspec.json.decode(path.read_bytes())
+            document = msgspec.json.decode(read_whole(path, MAX_BYTES))
             if (document["kind"], document["schema_version"]) != (KIND, SCHEMA_VERSION):
-                raise ValueError(f"kind {document['kind']!r}, version {document['schema_version']!r}")
+                raise ValueError(f"kind {shown(document['kind'])}, version {shown(document['schema_version'])}")
             found = [msgspec.convert(_with_nan(row), Row) for row in document["rows"]]
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be read ({error}): give a file that --json wrote") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except InputError as error:
+            raise ValueError(f"{name_of(path)}: {error}: give a file that --json wrote") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
-                f"{path}: holds no rows of version {SCHEMA_VERSION} ({error}): replay again with --json"
+                f"{path}: holds no rows of version {SCHEMA_VERSION} ({said(error)}): replay again with --json"
             ) from None
         for row in found:
             run = (row.scenario, row.policy, row.seed)
             if run in rows:
-                raise ValueError(f"{path}: has {row.policy} in {row.scenario} with seed {row.seed}, which another file "
-                                 "or row has too: give each run once")  # fmt: skip
+                raise ValueError(f"{path}: has {plain(row.policy)} in {plain(row.scenario)} with seed {row.seed}, "
+                                 "which another file or row has too: give each run once")  # fmt: skip
             rows[run] = row
     return list(rows.values())
 
