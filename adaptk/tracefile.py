@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from adaptk.decision import Decision
+from adaptk.quoted import said, shown
 from adaptk.step import StepRecord
 from adaptk.tracepieces import (
     DAMAGED,
@@ -169,7 +170,7 @@ class Reader:
             except EOFError:
                 self.cut += 1
             except DAMAGED as error:
-                self._refuse(number + 1, f"is damaged within its gzip data ({error}): copy the file again")
+                self._refuse(number + 1, f"is damaged within its gzip data ({said(error)}): copy the file again")
 
     def _checked(self, line: bytes, number: int) -> TraceRow | None:
         try:
@@ -178,7 +179,7 @@ class Reader:
             return self._row(line)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             if line.endswith(b"\n") or len(line) >= MAX_LINE:
-                self._refuse(number, f"is no row of a trace ({error}): remove the line")
+                self._refuse(number, f"is no row of a trace ({said(error)}): remove the line")
             else:
                 self.cut += 1
             return None
@@ -207,7 +208,7 @@ class Reader:
         version = header.get("schema_version")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             raise TraceError(
-                f"{self.path}, line 1: schema_version is {version!r}, this adaptk reads {SCHEMA_VERSION}: "
+                f"{self.path}, line 1: schema_version is {shown(version)}, this adaptk reads {SCHEMA_VERSION}: "
                 "read it with the adaptk that wrote it"
             )
         return header

@@ -143,7 +143,7 @@ def _notes(recording: Recording) -> list[str]:
         if source.cut:
             notes.append(f"{name}: {_counted(source.cut, 'row')} cut off at the end of a file, and left out.")
         if source.missing:
-            notes.append(f"{name}: {_counted(source.missing, 'earlier piece')} of it not there: removed, or elsewhere.")
+            notes.append(f"{name}: {_counted(source.missing, 'earlier piece')} not there: removed, or elsewhere.")
         if source.restarts:
             notes.append(f"{name}: the engine's controller began anew {source.restarts} times within the file.")
         if source.last == source.first:

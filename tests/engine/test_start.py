@@ -185,7 +185,6 @@ class TestInert:
             ({"table": "absent.json"}, "absent.json"),
             ({"arms": (0, 9)}, "ADAPTK_ARMS: arms holds 9, k_max is 7"),
             ({"min_k": 8}, "min_k is 8"),
-            ({"trace": "no/such/folder/trace.jsonl"}, "trace.jsonl"),
         ],
     )
     def test_bad_settings(self, model: Path, log: Lines, settings: dict[str, Any], reason: str) -> None:
