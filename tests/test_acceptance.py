@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from adaptk.acceptance import FLOOR_TRIALS, MEMORY_TRIALS, RELOADED_TRIALS, AcceptancePosterior
+from adaptk.acceptance import (
+    ESTABLISHED,
+    FLOOR_TRIALS,
+    MEMORY_TRIALS,
+    MOVED_TRIALS,
+    RELOADED_TRIALS,
+    RESTART_WEIGHT,
+    SEED_WEIGHT,
+    UNKNOWN_WEIGHT,
+    AcceptancePosterior,
+)
 from adaptk.cascade import cascade_counts
+from adaptk.offsets import BatchOffsets
 from adaptk.scatter import LONGEST as MEMORY_STEPS
 
 requests = st.lists(st.integers(0, 8).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), max_size=12)
@@ -101,6 +113,83 @@ class TestLength:
         assert posterior.draws((0,), 3, np.random.default_rng(0)).tolist() == [[1.0]] * 3
 
 
+class TestFirstGuess:
+    @pytest.mark.parametrize(
+        ("given", "trusted", "weight"),
+        [([0.6], True, SEED_WEIGHT), ([0.6], False, UNKNOWN_WEIGHT), (None, True, UNKNOWN_WEIGHT)],
+    )
+    def test_it_weighs_what_it_is_worth(self, given: list[float] | None, trusted: bool, weight: float) -> None:
+        """A table of this engine 16 trials, one of another engine as little as none at all."""
+        posterior = AcceptancePosterior(2, given, trusted=trusted)
+        assert [trials(posterior, j) for j in range(2)] == pytest.approx([weight] * 2)
+        assert AcceptancePosterior(2, [0.6]).alpha == AcceptancePosterior(2, [0.6], trusted=True).alpha
+
+    def test_a_missing_draft_in_it_is_not_a_rejected_one(self) -> None:
+        """0.36 accepted of all positions, of which the drafter fills 0.6, then 0.3: 0.6 of those that are there."""
+        posterior = AcceptancePosterior(3, [0.36, 0.30], [0.6, 0.3])
+        assert [mean(posterior, j) for j in range(3)] == pytest.approx([0.36 / 0.6, 0.30 / 0.5, 0.30])
+        assert posterior.means() == pytest.approx([0.36, 0.30, 0.30], rel=0.01)
+
+    def test_it_is_bounded_away_from_certainty(self) -> None:
+        """Where the drafter filled nothing, nothing is known."""
+        assert AcceptancePosterior(2, [1.0, 0.0]).means() == pytest.approx([0.99, 0.01])
+        unknown = AcceptancePosterior(1).alpha[0] / UNKNOWN_WEIGHT
+        assert mean(AcceptancePosterior(2, [0.9], [1.0, 0.0]), 1) == pytest.approx(unknown)
+
+
+class TestPositions:
+    def test_they_are_the_betas_of_the_counts(self) -> None:
+        """Mean, and the 5 % and 95 % quantiles to the noise of 1,000 draws; what the drafter left empty is not in."""
+        posterior = AcceptancePosterior(3, [0.7])
+        for accepted in ([3, 2, 0, 1], [1, 0, 2, 3], [0, 3, 1, 2]):
+            posterior.observe([3, 3, 3, 3, 0, 0], [*accepted, 0, 0], asked=3, decodes=6)
+        assert posterior.means()[0] < 0.95 * mean(posterior, 0)
+        for j, position in enumerate(posterior.positions()):
+            beta = stats.beta(posterior.alpha[j], posterior.beta[j])
+            assert position.mean == pytest.approx(mean(posterior, j))
+            assert (position.low, position.high) == pytest.approx(beta.ppf([0.05, 0.95]), abs=0.02)
+
+    def test_trials_that_count_for_less_widen_the_interval(self) -> None:
+        """At a batch size whose peculiarity is not known a trial is worth less than one: the spread says so."""
+        posterior = AcceptancePosterior(1, [0.7])
+        for _ in range(60):
+            posterior.observe([1] * 8, [1, 0, 1, 1, 1, 0, 1, 1], asked=1, decodes=8)
+        (narrow,) = posterior.positions()
+        posterior._dilution = [4.0]
+        (wide,) = posterior.positions()
+        assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2.0, rel=0.15)
+
+    def test_asking_changes_nothing_and_the_answer_is_the_same_each_time(self) -> None:
+        posterior = AcceptancePosterior(3, [0.7])
+        before = posterior.snapshot()
+        assert posterior.positions() == posterior.positions()
+        assert posterior.snapshot() == before
+        assert AcceptancePosterior(0).positions() == []
+
+
+class TestCounted:
+    def test_it_is_the_last_step_that_was_asked_for_drafts(self) -> None:
+        """Accepted and rejected by position; a step at K=0 leaves it, one whose drafter found nothing counts 0."""
+        posterior = AcceptancePosterior(3)
+        assert posterior.counted is None
+        posterior.observe([3, 3, 2], [3, 1, 0], asked=3, decodes=3)
+        assert posterior.counted == ([2, 1, 1], [1, 1, 0])
+        posterior.observe([], [], asked=0, decodes=3)
+        assert posterior.counted == ([2, 1, 1], [1, 1, 0])
+        posterior.observe([0, 0], [0, 0], asked=3, decodes=2)
+        assert posterior.counted == ([0, 0, 0], [0, 0, 0])
+
+    def test_shares_of_the_first_draft(self) -> None:
+        """Where nothing can be drafted both are 1."""
+        posterior = AcceptancePosterior(2, [0.7, 0.2])
+        for _ in range(100):
+            posterior.observe([2, 2, 0, 0, 0, 0, 0, 0], [1, 2, 0, 0, 0, 0, 0, 0], asked=2, decodes=8)
+        assert posterior.drafted_share == pytest.approx(0.25, abs=0.02)
+        assert posterior.accepted_share == mean(posterior, 0) > 0.9
+        nothing = AcceptancePosterior(0)
+        assert (nothing.drafted_share, nothing.accepted_share) == (1.0, 1.0)
+
+
 class TestEvidence:
     def test_one_step_by_hand(self) -> None:
         """Of four first drafts three are accepted, of three second ones none; the table's 16 trials fade by 1/300."""
@@ -153,6 +242,29 @@ class TestEvidence:
             posterior.settle()
             after = [logit(mean(posterior, j)) for j in range(2)]
             assert after[1] - before[1] == pytest.approx(after[0] - before[0])
+
+    def test_what_was_not_drafted_fades_with_the_steps_and_is_cut_by_a_joint_move(self) -> None:
+        """100 calm steps at K=1: the second position's 200 trials fade by the memory. A move of 0.5 leaves it 40."""
+        posterior = AcceptancePosterior(2, [0.5])
+        posterior.alpha[1] = posterior.beta[1] = 100.0
+        for step in range(100):
+            posterior.observe([1, 1], [step % 2, 1 - step % 2], asked=1, decodes=2)
+        posterior.settle()
+        assert trials(posterior, 1) == pytest.approx(200.0 * (1.0 - 1.0 / MEMORY_STEPS) ** 100, rel=1e-3)
+        posterior.observe([1] * 64, [1] * 60 + [0] * 4, asked=1, decodes=64)
+        posterior.settle()
+        assert trials(posterior, 1) == pytest.approx(MOVED_TRIALS)
+
+    def test_positions_move_by_the_mean_of_the_others_weighted_by_their_trials(self) -> None:
+        """Two are drafted, the third follows: by (n1 * d1 + n2 * d2) / (n1 + n2) in log odds."""
+        posterior = AcceptancePosterior(3, [0.8, 0.7, 0.6])
+        posterior.observe([2] * 16, [2] * 2 + [1] * 6 + [0] * 8, asked=2, decodes=16)
+        moves = [logit(mean(posterior, j)) - logit(p) for j, p in enumerate((0.8, 0.7))]
+        weights = [trials(posterior, j) for j in range(2)]
+        posterior.settle()
+        assert weights[0] > 1.2 * weights[1]
+        moved = logit(mean(posterior, 2)) - logit(0.6)
+        assert moved == pytest.approx(np.average(moves, weights=weights))
 
     def test_k0_widens_and_moves_nothing(self) -> None:
         posterior = AcceptancePosterior(3, [0.8])
@@ -213,6 +325,94 @@ class TestChange:
         assert np.mean(errors) < 0.15
         assert np.median(errors) < 0.1
 
+    def test_a_position_behind_those_counted_moves_by_their_mean_cut_at_six(self) -> None:
+        """Acceptance rises from 0.01 to all: two positions are counted, the third follows by 6 log odds, not by more.
+
+        Had only the last of them spoken, or none, it would move by another amount: each is cut, weighted by what its
+        counts say, and their mean is added to the third's log odds.
+        """
+        posterior = AcceptancePosterior(3, [0.01, 0.5, 0.01])
+        posterior.settle()
+        anchors = [logit(mean(posterior, j)) for j in range(3)]
+        while not posterior.observe([2] * 40, [2] * 40, asked=2, decodes=40):
+            pass
+        moves, weights = [], []
+        for j in range(2):
+            n = trials(posterior, j) - RESTART_WEIGHT
+            p = (n + 0.5) / (n + 1.0)
+            moves.append(min(6.0, logit(p) - anchors[j]))
+            weights.append(n * p * (1.0 - p))
+        assert moves[0] == 6.0 > moves[1] > 3.0
+        assert trials(posterior, 2) == pytest.approx(RESTART_WEIGHT)
+        assert logit(mean(posterior, 2)) - anchors[2] == pytest.approx(np.average(moves, weights=weights))
+
+    def test_a_restart_counts_in_trials_at_a_peculiar_batch_size_too(self) -> None:
+        """Beside the guess stand whole steps of the batch: hits and misses are what would have been seen elsewhere."""
+        posterior, rng = AcceptancePosterior(1, [0.8]), np.random.default_rng(0)
+        for block in range(40):
+            batch, a = (32, 0.6) if block % 4 == 3 else (4, 0.8)
+            for _ in range(20):
+                posterior.observe(*drafts(rng, a, 1, batch), asked=1, decodes=batch, batch=batch)
+        assert posterior.alarms == 0
+        assert posterior.offsets.ratio < 0.8
+        steps = 0
+        while not posterior.observe([1] * 32, [0] * 32, asked=1, decodes=32, batch=32):
+            steps += 1
+        counted = (trials(posterior, 0) - RESTART_WEIGHT) / 32
+        assert counted == pytest.approx(round(counted), abs=1e-9)
+        assert 2 <= counted <= steps + 2
+
+    def test_a_step_of_no_batch_size_is_held_against_what_all_have_in_common(self) -> None:
+        """After peculiar steps at one batch size it is counted as by a posterior that has learnt of none."""
+        posterior, rng = AcceptancePosterior(2, [0.8]), np.random.default_rng(0)
+        for block in range(40):
+            batch, a = (32, 0.6) if block % 4 == 3 else (4, 0.8)
+            for _ in range(20):
+                posterior.observe(*drafts(rng, a, 2, batch), asked=2, decodes=batch, batch=batch)
+        assert posterior.offsets.ratio < 0.8
+        other = AcceptancePosterior(2)
+        other.load(posterior.snapshot())
+        other.offsets = BatchOffsets()
+        posterior._reference.positions, other._reference.positions = [], []
+        for _ in range(50):
+            drafted, accepted = drafts(rng, 0.75, 2, 8)
+            for one in (posterior, other):
+                one.observe(drafted, accepted, asked=2, decodes=8)
+        ours, without = posterior.snapshot(), other.snapshot()
+        assert ours.pop("offsets") != without.pop("offsets")
+        assert ours == without
+
+    def test_what_was_believed_for_moments_only_is_not_what_comes_back(self) -> None:
+        """0.9 for long, 0.1 for some steps, then 0.5: the belief that is kept for a return is still that of 0.9."""
+        for seed in range(4):
+            posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(seed)
+            play(posterior, rng, 0.9, 1, 16, 300)
+            for a, steps in ((0.1, 10), (0.5, 20)):
+                assert play(posterior, rng, a, 1, 16, steps) <= steps
+            assert posterior.alarms >= 2
+            assert play(posterior, rng, 0.9, 1, 16, 15) <= 15
+            assert trials(posterior, 0) > 250.0  # those of long ago
+
+    def test_what_was_believed_for_long_is(self) -> None:
+        """0.9, then 0.1 for more than 60 steps, 0.5 for a while: what comes back at once is 0.1."""
+        for seed in range(4):
+            posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(seed)
+            play(posterior, rng, 0.9, 1, 16, 300)
+            play(posterior, rng, 0.1, 1, 16, 2 * ESTABLISHED)
+            play(posterior, rng, 0.5, 1, 16, 20)
+            alarms = posterior.alarms
+            assert play(posterior, rng, 0.1, 1, 16, 15) <= 15
+            assert posterior.alarms == alarms  # a return is no alarm
+            assert mean(posterior, 0) < 0.2
+            assert trials(posterior, 0) > 250.0
+
+    def test_single_requests_scatter_as_chance_does(self) -> None:
+        """One draft a step, half of them accepted: the scatter over the binomial is about 1, and none is hidden."""
+        posterior, rng = AcceptancePosterior(1, [0.5]), np.random.default_rng(1)
+        play(posterior, rng, 0.5, 1, 1, 320)
+        data = posterior.snapshot()["scatter"]
+        assert data["_square"] / data["_variance"] == pytest.approx(1.0, abs=0.05)
+
     def test_a_rise_from_02_to_085_is_detected_within_8_steps(self) -> None:
         for seed in range(5):
             posterior, rng = AcceptancePosterior(3, [0.2]), np.random.default_rng(seed)
@@ -269,6 +469,33 @@ class TestNewWeights:
         assert posterior.means() == pytest.approx(before, abs=1e-9)
         assert np.std(posterior.draws((3,), 4000, np.random.default_rng(0))) > 5.0 * sure
         assert [trials(posterior, j) for j in range(3)] == pytest.approx([RELOADED_TRIALS] * 3)
+
+    def test_positions_that_are_not_drafted_follow_from_there(self) -> None:
+        """What the drafted ones moved before the change of weights is not moved once more."""
+        posterior = AcceptancePosterior(3, [0.6])
+        play(posterior, np.random.default_rng(0), 0.8, 1, 16, 40)
+        posterior.note_weights_changed()
+        before = [logit(mean(posterior, j)) for j in range(3)]
+        posterior.observe([1] * 16, [1] * 8 + [0] * 8, asked=1, decodes=16)
+        posterior.settle()
+        moved = [logit(mean(posterior, j)) - before[j] for j in range(3)]
+        assert moved[0] < -0.3
+        assert moved[1:] == pytest.approx([moved[0]] * 2)
+
+    def test_what_was_believed_before_the_old_weights_does_not_come_back(self) -> None:
+        """A fall under the old weights is forgotten with them: what was before it is no belief to return to."""
+        posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(0)
+        play(posterior, rng, 0.9, 1, 16, 300)
+        play(posterior, rng, 0.1, 1, 16, 100)
+        posterior.note_weights_changed()
+        play(posterior, rng, 0.9, 1, 16, 30)
+        assert trials(posterior, 0) < 40 * 16
+
+    def test_few_trials_stay_as_few(self) -> None:
+        posterior = AcceptancePosterior(2)
+        before = list(posterior.alpha), list(posterior.beta)
+        posterior.note_weights_changed()
+        assert (posterior.alpha, posterior.beta) == before
 
     def test_five_steps_of_the_new_weights_outweigh_the_old(self) -> None:
         """0.7 before, 0.3 after, 80 first drafts: believed within 0.15 of that."""
@@ -425,6 +652,21 @@ def test_it_survives_json_in_the_middle_of_everything() -> None:
     assert all(one == two for one, two in answers)
     assert other.snapshot() == posterior.snapshot()
     assert other.lengths((0, 1, 3)) == posterior.lengths((0, 1, 3))
+
+
+def test_a_belief_that_may_come_back_survives_json() -> None:
+    """Taken after a fall: both see the return of the former acceptance at the same step, and believe the same then."""
+    posterior, rng = AcceptancePosterior(3, [0.85]), np.random.default_rng(0)
+    play(posterior, rng, 0.85, 3, 8, 300)
+    assert play(posterior, rng, 0.2, 3, 8, 40) <= 40
+    other = AcceptancePosterior(3)
+    other.load(json.loads(json.dumps(posterior.snapshot())))
+    alarms = posterior.alarms
+    returns = [play(one, np.random.default_rng(1), 0.85, 3, 8, 20) for one in (posterior, other)]
+    assert returns[0] == returns[1] <= 5
+    assert posterior.alarms == alarms
+    assert trials(posterior, 0) > 300.0
+    assert other.snapshot() == posterior.snapshot()
 
 
 @pytest.mark.parametrize("all_accepted", [True, False])

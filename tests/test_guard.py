@@ -140,6 +140,40 @@ class TestLedger:
         ledger.earn(10.0, 10.0)
         assert ledger.purse_ms == pytest.approx(usual)
 
+    def test_once_a_probe_is_affordable_nothing_is_saved_up_for(self) -> None:
+        """Also where steps are so short that the usual purse is below one thousandth of a millisecond."""
+        ledger = Ledger(0.01)
+        for _ in range(10):
+            ledger.earn(0.0005, 0.0005)
+        assert ledger.affords_probe(1e-5)
+        for _ in range(1000):
+            ledger.earn(0.0005, 0.0005)
+        assert ledger.purse_ms == pytest.approx(PROBE_PART * 0.01 * 0.0005 * PURSE_STEPS)
+
+    def test_a_price_is_affordable_up_to_the_last_of_what_is_there(self) -> None:
+        """Exactly the balance, or exactly the purse, will do."""
+        ledger = Ledger(0.5)
+        ledger.earn(16.0, 16.0)
+        assert ledger.affords(8.0)
+        ledger.purse_ms = 4.0
+        assert ledger.affords_probe(4.0)
+        assert not ledger.affords_probe(4.5)
+
+    def test_a_probe_that_is_wanted_raises_the_bound_on_all_savings(self) -> None:
+        """Dearer than all that may be saved up otherwise, 20 steps: the allowance, too, waits for it, and no longer."""
+        ledger, price = earned(10.0, HOARD_STEPS), 3.0 * 0.01 * 10.0 * HOARD_STEPS
+        assert not ledger.affords_probe(price)
+        for _ in range(10 * HOARD_STEPS):
+            ledger.earn(10.0, 10.0)
+        assert ledger.balance_ms == pytest.approx(price)
+
+    def test_what_can_be_saved_up_goes_by_the_usual_step_not_by_this_one(self) -> None:
+        """One step of an hour, where 10 ms are usual, fills both up and no more."""
+        ledger = earned(10.0, 10)
+        ledger.earn(3.6e6, 10.0)
+        assert ledger.balance_ms == pytest.approx(0.01 * 10.0 * HOARD_STEPS)
+        assert ledger.purse_ms == pytest.approx(PROBE_PART * 0.01 * 10.0 * PURSE_STEPS)
+
     def test_an_empty_ledger_affords_no_probe_either(self) -> None:
         ledger = earned(10.0, 100)
         ledger.spend(10.0)
@@ -272,6 +306,14 @@ def test_a_place_is_an_octave_of_batch_and_of_context(batch: int, context: float
     assert 2 ** (octave - 1) <= 3 * batch // 2 < 2**octave
     assert 1024.0 * (2**of_context - 1) <= context * (1 + 1e-12)
     assert context <= 1024.0 * (2 ** (of_context + 1) - 1) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("batch", "context", "expected"),
+    [(1, None, (1, 0)), (2, 1023.0, (2, 0)), (3, 1024.0, (3, 1)), (64, 3071.0, (7, 1)), (64, 3072.0, (7, 2))],
+)
+def test_places_by_hand(batch: int, context: float | None, expected: Place) -> None:
+    assert place(batch, context) == expected
 
 
 def test_an_unknown_context_is_the_first_octave() -> None:

@@ -11,8 +11,9 @@ from scipy import stats
 from adaptk import designs
 from adaptk import latency as module
 from adaptk.cells import CELL, CELLS, NEVER, cell
-from adaptk.grid import LEVEL_SEED, NODES, between, covariance, node
+from adaptk.grid import LEVEL, LEVEL_SEED, NODES, between, covariance, node
 from adaptk.latency import AGREE, AGREE_FAR, FLOOR, GROUP, LEAST_PACE, MOST_GROUP, RETURN_STEPS, LatencyPosterior
+from adaptk.prefill import LEAST_REST
 from adaptk.prior import StepTimePrior
 from adaptk.table import GoodputTable
 from tests.latencyparts import cell_part, smooth_part
@@ -720,6 +721,152 @@ class TestChange:
         assert posterior.moved < -0.5
         feed(posterior, 2, 64, [1.0] * 12)
         assert abs(posterior.moved) < 0.05
+
+
+class TestSurprise:
+    @pytest.mark.parametrize("factor", [0.8, 0.5, 0.02])
+    def test_it_is_booked_after_widening_to_two_standard_deviations(self, factor: float) -> None:
+        """Mean and covariance by hand: as far as twice the prior's own uncertainty goes that is added, the rest level.
+
+        What is missing until the deviation is two standard deviations is added, and no more.
+        """
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        posterior.flush()
+        mean, cov = smooth_part(posterior)
+        own = posterior.cells.variance(2, cell(256))
+        h, offsets = design(64, 3.0)
+        spread, noise = float(h @ cov @ h) + own, posterior.noise**2 / GROUP + FLOOR**2
+        deviation = math.log(factor) - float(h @ mean) - float(offsets @ cell_part(posterior)[0])
+        assert feed(posterior, 2, 64, [factor] * GROUP) == 1
+        missing = deviation**2 / 4.0 - spread - noise
+        drift, nodes = covariance(posterior.prior, LEVEL), NODES * len(ARMS)
+        room = float(h @ drift @ h)
+        share = min(2.0, missing / room)
+        cov = cov + share * drift
+        cov[:nodes, :nodes] += missing - share * room
+        assert (share == 2.0) is (factor == 0.02)
+        gain, total = cov @ h, deviation**2 / 4.0
+        moved = smooth_part(posterior)
+        # Within what a cell's variance creeps back by in three steps.
+        assert moved[0] == pytest.approx(mean + gain * deviation / total, rel=1e-3, abs=1e-6)
+        assert moved[1] == pytest.approx(cov - np.outer(gain, gain) / total, rel=1e-3, abs=1e-6)
+
+    def test_each_one_is_counted(self) -> None:
+        posterior = fresh()
+        for n, factor in enumerate((1.0, 0.5, 0.25, 0.12)):
+            feed(posterior, 2, 64, [factor] * 30)
+            assert posterior.alarms == n
+
+    def test_a_small_one_is_no_alarm(self) -> None:
+        """4 % quicker than a place that is known to 0.3 %: more than noise, less than anybody would act upon."""
+        posterior = fresh()
+        for _ in range(20):
+            feed(posterior, 2, 64, [1.0] * 32)
+        assert posterior.noise < 0.01
+        believed = deviations(posterior, 64)[2]
+        assert feed(posterior, 2, 64, [0.96] * 24) == posterior.alarms == 0
+        assert deviations(posterior, 64)[2] - believed == pytest.approx(math.log(0.96), abs=0.01)
+
+    def test_it_is_reported_by_the_step_that_ends_its_group(self) -> None:
+        """Two samples of half the time wait; a sample at another context, or another arm, or one without drafts."""
+        for other in ("context", "arm", "flush"):
+            posterior = fresh()
+            feed(posterior, 2, 64, [1.0] * 30, context=REFERENCE)
+            posterior.flush()
+            assert feed(posterior, 2, 64, [0.5] * 2, context=REFERENCE) == 0
+            if other == "context":
+                changed = feed(posterior, 2, 64, [0.5], context=20_000.0) == 1
+            elif other == "arm":
+                changed = feed(posterior, 1, 64, [1.0], context=REFERENCE) == 1
+            else:
+                changed = posterior.flush()
+            assert changed
+            assert posterior.alarms == 1
+
+    def test_one_among_steps_without_drafts_is_reported_too(self) -> None:
+        """They wait beside the others, until those of another batch size come, and count as steps of K=0."""
+        posterior, asked = fresh(), fresh()
+        for _ in range(30):
+            posterior.add(2, 64, 0.0, table_ms(64, 0), None)
+            asked.add(0, 64, 0.0, table_ms(64, 0), None)
+        assert posterior._sound == asked._sound
+        assert posterior._sound[0][0] > NEVER == posterior._sound[2][0]
+        for _ in range(2):
+            assert not posterior.add(2, 64, 0.0, 0.5 * table_ms(64, 0), None)
+        assert posterior.add(2, 256, 0.0, 0.5 * table_ms(256, 0), None)
+
+
+class TestMisfit:
+    """What the size of residuals teaches, by hand: their squares over their variances, cut at 9."""
+
+    SQUARES = (0.25, 4.0, 16.0, 1.0, 9.0)
+
+    def learn(self, posterior: LatencyPosterior, known: bool) -> list[float]:
+        for square in self.SQUARES:
+            posterior._learn_misfit(math.sqrt(square * 0.0025), 0.0016, 0.0009, known)
+        return [min(9.0, square) for square in self.SQUARES]
+
+    def test_at_unknown_places_the_priors_worth_is_their_mean_with_four_of_one(self) -> None:
+        posterior = fresh()
+        cut = self.learn(posterior, known=False)
+        assert posterior._prior_misfit == pytest.approx((4.0 + sum(cut)) / (4.0 + len(cut)))
+        assert posterior._pace == posterior._misfit == 1.0
+
+    def test_without_times_the_prior_has_no_worth_to_learn(self) -> None:
+        posterior = fresh(ARMS, None)
+        self.learn(posterior, known=False)
+        assert posterior._prior_misfit == 1.0
+
+    def test_at_known_places_the_pace_follows_their_excess(self) -> None:
+        posterior = fresh()
+        cut = self.learn(posterior, known=True)
+        assert posterior._pace == pytest.approx(math.exp(0.05 * sum(square - 1.0 for square in cut)))
+        for _ in range(100):
+            posterior._learn_misfit(0.5, 0.0016, 0.0009, True)
+        assert posterior._pace == 3.0
+
+    def test_the_level_widens_by_a_tenth_of_what_their_mean_is_above_one(self) -> None:
+        """At the next tick, once, all nodes and arms alike, and not the coefficients of context."""
+        posterior, running, wobble = fresh(), 1.0, 0.0
+        for square in self.learn(posterior, known=True):
+            running += 0.02 * (square - running)
+            wobble += 0.1 * max(0.0, running - 1.0) * 0.0025
+        assert wobble > 1e-5
+        before, nodes = smooth_part(posterior)[1], NODES * len(ARMS)
+        posterior.tick(0)
+        grown = smooth_part(posterior)[1] - before
+        assert grown[:nodes, :nodes] == pytest.approx(np.full((nodes, nodes), wobble), rel=1e-6)
+        assert np.abs(grown[nodes:]).max() == np.abs(grown[:, nodes:]).max() == 0.0
+        posterior.tick(0)
+        assert smooth_part(posterior)[1] == pytest.approx(before + grown)
+
+
+class TestExtra:
+    """Milliseconds that every step takes on top, whatever its arm: they are the load's, not the arm's."""
+
+    def test_they_are_in_what_is_expected(self) -> None:
+        """Arms and widths between them alike; none are there at first."""
+        posterior, widths = fresh(), [0.0, 0.5, 3.0]
+        feed(posterior, 2, 64, [1.1] * 3)
+        assert posterior.extra_ms == 0.0
+        own = np.exp(posterior.log_times(64, widths, None))
+        for extra in (5.0, -1.0):
+            posterior.extra_ms = extra
+            assert np.exp(posterior.log_times(64, widths, None)) == pytest.approx(own + extra)
+
+    def test_they_never_make_a_step_shorter_than_a_part_of_its_own_time(self) -> None:
+        posterior = fresh()
+        own = np.exp(posterior.log_times(64, FULL, None))
+        posterior.extra_ms = -1e6
+        assert np.exp(posterior.log_times(64, FULL, None)) == pytest.approx(LEAST_REST * own)
+
+    def test_what_is_learnt_does_not_hang_on_them(self) -> None:
+        posterior, other = fresh(), fresh()
+        posterior.extra_ms = 7.0
+        for one in (posterior, other):
+            feed(one, 2, 64, [1.2] * 6)
+        assert smooth_part(posterior)[0].tolist() == smooth_part(other)[0].tolist()
 
 
 class TestTime:

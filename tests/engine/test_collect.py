@@ -11,6 +11,7 @@ import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds
+from vllm.v1.request import RequestStatus
 
 from adaptk.vllm_plugin import adaptive, compat
 from tests.engine.conftest import Lines
@@ -93,6 +94,46 @@ class TestDrafts:
         assert worker.scheduler.adaptk.collector.clamped == 1
         assert worker.scheduler.adaptk.faults == 0
 
+    def test_each_request_that_claims_too_much_is_counted(self, model: Path) -> None:
+        """Two of three requests, in two steps: four; none of them for a step as it should be."""
+        policy, worker = driven(model, 1, requests=3)
+        steps(worker, 2)
+        assert worker.scheduler.adaptk.collector.clamped == 0
+        for _ in range(2):
+            worker.schedule()
+            for tokens in worker.in_flight[0].result.sampled_token_ids[:2]:
+                tokens[:] = [300, 301, 302]
+            worker.update()
+        assert policy.records[-1].accepted == [1, 1, 1]
+        assert worker.scheduler.adaptk.collector.clamped == 4
+
+    def test_where_a_grammar_refused_all_drafts_there_are_none(self, model: Path) -> None:
+        """Not one, and not fewer than none where vLLM counts more refused than there were."""
+        for refused in (3, 5):
+            policy, worker = driven(model, 3, asynchronous=True, requests=2)
+            steps(worker, 1)
+            output = worker.schedule()
+            output.num_invalid_spec_tokens = {"r0": refused}
+            result = worker.in_flight[0].result
+            result.sampled_token_ids[result.req_id_to_index["r0"]][:] = [300]
+            worker.update()
+            record = policy.records[1]
+            assert sorted(zip(record.drafted, record.accepted, strict=True)) == [(0, 0), (3, 3)]
+            assert worker.scheduler.adaptk.collector.clamped == 0
+
+    def test_a_request_that_the_runner_left_out_has_no_tokens(self, model: Path) -> None:
+        """Two of three come back: the third stands in the record, with no drafts and nothing emitted."""
+        _, worker = driven(model, 3, requests=3)
+        steps(worker, 2)
+        collector, requests = worker.scheduler.adaptk.collector, worker.scheduler.requests
+        output = worker.scheduler.schedule(False)
+        step = collector.schedule(output, requests, 0.0)
+        result = runner_output(["r2", "r0"], [[300, 301], [302]])
+        collector.count(step, requests, result)
+        record = collector.record(step, result)
+        assert (record.batch_size, record.drafted, record.accepted) == (3, [3, 0, 3], [0, 0, 1])
+        assert (record.emitted, record.verified, record.gone) == ([1, 0, 2], 9, 1)
+
     @since(25, "padding of new requests")
     def test_dummies_that_pad_a_new_request_are_no_drafts(self, model: Path) -> None:
         """Without a schedule vLLM fills up a new one-token request with placeholders."""
@@ -129,6 +170,55 @@ class TestDrafts:
         assert record.decodes == 0
         assert policy.asked[-1][2] is None
         assert worker.scheduler.adaptk.faults == 0
+
+    @pytest.mark.parametrize("requests", [1, 3])
+    def test_drafts_end_exactly_at_the_length_limit(self, model: Path, requests: int) -> None:
+        """Room for 7 drafts in 64 tokens: a step that ends with a sequence of 57 still drafts, one of 58 does not."""
+        policy, worker = driven(model, 0, requests=requests, max_model_len=64)
+        lengths = []
+        for _ in range(56):
+            output = worker.schedule()
+            ends = (worker.scheduler.requests[rid].num_computed_tokens for rid in output.num_scheduled_tokens)
+            lengths.append(max(ends))
+            worker.update()
+        assert lengths[:2] == [5, 6]
+        drafts = dict(zip(lengths, (record.draft_k for record in policy.records), strict=True))
+        assert all(drafts[n] is None for n in range(5, 58))
+        assert all(drafts[n] == 0 for n in range(58, 60))
+
+    def test_the_longest_sequence_counts_not_the_sum_of_all(self, model: Path) -> None:
+        """Three requests with 2 drafts each: 54 + 3 is within 57, though 54 + 1 + 3 * 2 is not."""
+        policy, worker = driven(model, 2, requests=0, max_model_len=64)
+        for i in range(3):
+            worker.scheduler.add_request(make_request(f"long{i}", 47, 17))
+        worker.accept = 0.0  # a token a step
+        steps(worker, 1)
+        ends = []
+        for _ in range(9):
+            ends.append(max(worker.schedule().scheduled_cached_reqs.num_computed_tokens) + 3)
+            worker.update()
+        assert ends == list(range(50, 59))
+        assert [record.draft_k for record in policy.records[1:]] == [None] * 8 + [0]
+
+    def test_dummies_beside_a_new_prompt_are_no_decodes_that_lack_drafts(self, model: Path) -> None:
+        """Two of the requests decode with dummies, another's prompt begins: none is left that could have had drafts."""
+        policy, worker = driven(model, 1, requests=1, max_model_len=64)
+        worker.scheduler.add_request(make_request("long", 57, 7))
+        output = worker.schedule()
+        ids = list(output.num_scheduled_tokens)
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        assert policy.records[-1].draft_k is None
+        output = worker.schedule()
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        assert policy.records[-1].draft_k == 0
+        worker.scheduler.update_draft_token_ids(DraftTokenIds(ids, [[0] * 7 for _ in ids]))
+        worker.scheduler.add_request(make_request("new", 9, 20))
+        steps(worker, 1)
+        record = policy.records[-1]
+        assert (record.batch_size, record.prefill_tokens, record.decodes) == (3, 9, 0)
+        assert record.drafted == [0, 0, 0]
 
     def test_tokens_computed_again_are_prefill(self, model: Path) -> None:
         """Blocks of a running request that were lost in a transfer are computed again, and that is no decode."""
@@ -188,6 +278,18 @@ class TestAfterAGap:
         assert [sorted(record.drafted) for record in policy.records[-3:]] == [[0], [0, 3], [3, 3]]
         assert [record.decodes for record in policy.records[-3:]] == [0, 1, None]
         assert not collector._foreign
+
+
+def test_numbers_of_requests_begin_at_0_and_are_not_used_again(model: Path) -> None:
+    """A request that begins after others have ended gets the next number, and keeps it."""
+    policy, worker = driven(model, 1, requests=2)
+    worker.scheduler.adaptk.collector.numbered = True
+    steps(worker, 2)
+    assert [sorted(record.requests) for record in policy.records] == [[0, 1], [0, 1]]
+    worker.scheduler.finish_requests("r0", RequestStatus.FINISHED_ABORTED)
+    worker.scheduler.add_request(make_request("later", 5, 100))
+    steps(worker, 2)
+    assert [sorted(record.requests) for record in policy.records[2:]] == [[1, 2], [1, 2]]
 
 
 class TestCompatibility:

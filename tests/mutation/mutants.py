@@ -73,7 +73,7 @@ class Mutations:
     def _mutant(self, mutation: Any, source: str) -> Mutant:
         function = mutation.contained_by_top_level_function
         lines = self._spans[id(mutation.original_node)]
-        if lines.start == self._positions[function].start.line:  # a default: at work wherever the function is
+        if lines.start < self._positions[function.body.body[0]].start.line:  # a default: at work wherever it is called
             lines = _range(self._positions[function])
         return Mutant(self.target.name, self._names[id(function)], lines, source, _diff(self._original, source))
 

@@ -54,9 +54,13 @@ TARGETS = {
                 "tests/test_cold.py",
                 "tests/test_supply.py",
             ),
-            ("tests/test_thompson.py", *_USERS),
+            ("tests/test_mirror.py", "tests/test_thompson.py", *_USERS),
         ),
-        Target("adaptk/latency.py", ("tests/test_latency.py", "tests/test_mathematics_times.py"), _USERS),
+        Target(
+            "adaptk/latency.py",
+            ("tests/test_latency.py", "tests/test_mathematics_times.py"),
+            ("tests/test_waits.py", *_USERS),
+        ),
         Target(
             "adaptk/thompson.py",
             ("tests/test_thompson.py", "tests/test_mathematics_draws.py"),
@@ -67,10 +71,17 @@ TARGETS = {
             "adaptk/vllm_plugin/collect.py",
             ("tests/engine/test_collect.py",),
             (
+                "tests/engine/test_async_machine.py",
                 "tests/engine/test_async_pipeline.py",
                 "tests/engine/test_cases_adapter.py",
+                "tests/engine/test_control.py",
                 "tests/engine/test_driven_scheduler.py",
                 "tests/engine/test_graphs_missed.py",
+                "tests/engine/test_held_up.py",
+                "tests/engine/test_kv_transfer.py",
+                "tests/engine/test_metrics_sums.py",
+                "tests/engine/test_waiting_steps.py",
+                "tests/engine/test_weights.py",
             ),
         ),
     )
