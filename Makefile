@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench coverage mutation audit setup clean
+.PHONY: demo test test-vllm test-installed test-sources check-hooks lint bench coverage mutation audit dist dist-check setup clean
 
 # The first Python that runs and is new enough; override with PYTHON=...
 PYTHON ?= $(shell for p in python3.11 python3; do \
@@ -81,6 +81,14 @@ mutation: $(READY)
 audit: $(READY)
 	test -x $(BIN)/pip-audit || $(PIP) install 'pip-audit>=2.7'
 	$(BIN)/pip-audit --progress-spinner off --skip-editable $(AUDIT_ARGS)
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+# Builds it twice, installs it where nothing else is, and tests it from there.
+dist-check: $(READY)
+	$(BIN)/python -m tests.packaging.check
 
 setup: $(READY)
 

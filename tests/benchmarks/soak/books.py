@@ -29,7 +29,7 @@ class Check(NamedTuple):
 
 
 def trace_holds_every_step(path: Path, steps: Steps, off: Sequence[Span], dropped: int) -> list[Check]:
-    """Each noted step has one row, with as many tokens; while the mode was ``off`` it may have none.
+    """Each noted step has one row, with as many tokens; one under way while the mode was ``off`` may have none.
 
     A step's row is read from the clock before its note is made, and after the note of the step before.
     """
@@ -43,8 +43,9 @@ def trace_holds_every_step(path: Path, steps: Steps, off: Sequence[Span], droppe
         place[place < len(steps.ended)], emitted[place < len(steps.ended)], minlength=len(steps.ended)
     )
     excused = np.zeros(len(rows), dtype=bool)
+    begins = np.concatenate([steps.ended[:1], steps.ended[:-1]])
     for begun, over in off:
-        excused |= (steps.ended >= begun) & (steps.ended <= over)
+        excused |= (steps.ended >= begun) & (begins <= over)
     missing = int((rows[~excused] == 0).sum())
     wrong = int(((written != steps.emitted) & (rows > 0)).sum())
     return [

@@ -56,7 +56,10 @@ class Turn(NamedTuple):
 
 
 def drive(address: str, bursts: Sequence[Sequence[Request]]) -> Turn:
-    """Send every burst, the next one once most of the one before is answered; returns when all is answered."""
+    """Send every burst, the next one once most of the one before is answered; returns when all is answered.
+
+    Sampled requests wait until nothing else is left, and the other way round.
+    """
     return asyncio.run(_drive(address, bursts))
 
 
@@ -65,7 +68,10 @@ async def _drive(address: str, bursts: Sequence[Sequence[Request]]) -> Turn:
     async with aiohttp.ClientSession(address, timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as session:
         begun = time.perf_counter()
         sent: list[asyncio.Task[Outcome]] = []
+        sampled = False
         for burst in bursts:
+            if sampled is not (sampled := burst[0].kind == "sampled"):
+                await asyncio.gather(*sent)
             tasks = [asyncio.create_task(_ask(session, request)) for request in burst]
             sent += tasks
             waiting = set(tasks)

@@ -10,6 +10,7 @@ import numpy as np
 from tests.benchmarks.pairs import Ratio, ratio
 
 ALLOWED = 1.02
+TURNS = 6  # fewer have no 95 % interval
 _DRAWS = 2000
 
 
@@ -49,5 +50,5 @@ def report(name: str, turns: Turns) -> list[str]:
 
 
 def allowed(turns: Turns) -> bool:
-    """Whether the interval of the slowest hundredth does not lie above what is allowed."""
-    return turns.by_turn(99).low <= ALLOWED
+    """Whether the interval of the slowest hundredth does not lie above what is allowed; too few turns have none."""
+    return len(turns.ours) < TURNS or turns.by_turn(99).low <= ALLOWED
