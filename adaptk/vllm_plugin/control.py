@@ -29,7 +29,7 @@ class Control:
 
     Without the file it is the mode at the start. What cannot be read as a mode leaves it as it was and is told once.
     The thread ends with ``stop``, when the steering has stood down, or when the steering is gone; it keeps nothing
-    alive. In a forked process there is no such thread, and the mode stays.
+    alive. In a forked process there is no such thread, and the mode stays; so it does where none can be started.
 
     Parameters
     ----------
@@ -47,7 +47,11 @@ class Control:
         look(steering)
         ended = self._ended
         there = weakref.ref(steering, lambda _: ended.set())
-        threading.Thread(target=_watch, args=(there, look, ended), name="adaptk-control", daemon=True).start()
+        thread = threading.Thread(target=_watch, args=(there, look, ended), name="adaptk-control", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more of them
+            logger.warning("adaptk takes its mode from %s at the start only: %s; raise the limit of threads", path, error)
 
     def stop(self) -> None:
         """End the thread; waits for nothing."""

@@ -36,7 +36,7 @@ class Served:
     """An engine in made-up time, in which a step with K drafts takes 10 + K ms."""
 
     def __init__(self, model: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
-        self.controller = Watched()
+        self.controller, self.turn = Watched(), 0
         config = build_config(model, k_max=K_MAX, asynchronous=asynchronous)
         cls = adaptive(AsyncScheduler if asynchronous else Scheduler, controller=self.controller)
         self.scheduler = build_scheduler(cls, config, num_blocks=2000, v2=False)
@@ -51,15 +51,14 @@ class Served:
     def serve(self, wrong: Callable[[int], None]) -> None:
         """``wrong`` is told of each step, between its schedule and its update."""
         taken = self.loop.update
-        turn = 0
 
         def update() -> None:
-            wrong(turn)
+            wrong(self.turn)
             taken()
 
         self.loop.update = update  # type: ignore[method-assign]
         added = 0
-        for turn in range(STEPS):
+        for self.turn in range(STEPS):
             while len(self.scheduler.requests) < REQUESTS:
                 self.scheduler.add_request(make_request(str(added), 5, 60))
                 added += 1

@@ -95,7 +95,7 @@ class Failing(Scheduler):
     ],
 )
 def test_vllm_itself_fails_in_a_step(model: Path, log: Lines, place: str, lost: int) -> None:
-    """Its exception passes as it was; where its caller goes on, so does adaptk, and no later record is another step's."""
+    """Its exception passes as it was; where its caller goes on, adaptk does, and each record stays its step's."""
     scheduler = build_scheduler(adaptive(Failing, controller=cycling(ARMS)), build_config(model, k_max=K_MAX))
     engine = Engine(model, scheduler)
     engine.add(4)
