@@ -266,6 +266,45 @@ class TestEvidence:
         moved = logit(mean(posterior, 2)) - logit(0.6)
         assert moved == pytest.approx(np.average(moves, weights=weights))
 
+    def test_trials_of_a_batch_size_not_known_yet_count_for_less(self) -> None:
+        """By hand: the step's variance of its own, over that and what the batch size may differ by; and their dilution.
+
+        Learnt at batch 4 alone, then one step at 64, of which as much is unknown as was learnt elsewhere.
+        """
+        posterior = AcceptancePosterior(1, [0.5])
+        for step in range(100):
+            posterior.observe([1] * 4, [1, 0, step % 2, 1 - step % 2], asked=1, decodes=4, batch=4)
+        (a,), (b,), (diluted,) = posterior.alpha, posterior.beta, posterior._dilution
+        _, unknown = posterior.offsets.look(64)
+        assert unknown > 0.05
+        posterior.observe([1] * 64, [1] * 40 + [0] * 24, asked=1, decodes=64, batch=64)
+        n, fade = a + b, 1.0 - 1.0 / MEMORY_STEPS
+        p = a / n
+        doubt = 1.0 + 64.0 * diluted / n
+        weight = doubt / (doubt + 64.0 * p * (1.0 - p) * posterior.offsets.unknown)
+        assert weight < 0.7
+        assert posterior.alpha[0] == pytest.approx(a * fade + 40.0 * weight, rel=1e-6)
+        assert posterior.beta[0] == pytest.approx(b * fade + 24.0 * weight, rel=1e-6)
+        kept, seen = n * fade, 64.0 * weight
+        expected = (diluted * kept * fade + seen * weight) / (kept + seen)
+        assert posterior._dilution[0] == pytest.approx(expected, rel=1e-6)
+
+    def test_the_detector_looks_for_what_one_step_can_show(self) -> None:
+        """A shift of the standard deviation of one step's log odds: 64 drafts at one half carry 16, so 1 / 4.
+
+        The information follows by 2 % a step, and the shift stays between 0.2 and 1.5.
+        """
+        posterior = AcceptancePosterior(1, [0.5])
+        posterior.observe([1] * 4, [1, 1, 0, 0], asked=1, decodes=4)
+        assert posterior.snapshot()["information"] == pytest.approx(0.25 + 0.02 * (1.0 - 0.25))
+        assert posterior.snapshot()["shift"] == 1.5
+        for _ in range(400):
+            posterior.observe([1] * 64, [1] * 32 + [0] * 32, asked=1, decodes=64)
+        assert posterior.snapshot()["shift"] == pytest.approx(0.25, rel=0.01)
+        for _ in range(400):
+            posterior.observe([1] * 640, [1] * 320 + [0] * 320, asked=1, decodes=640)
+        assert posterior.snapshot()["shift"] == 0.2
+
     def test_k0_widens_and_moves_nothing(self) -> None:
         posterior = AcceptancePosterior(3, [0.8])
         play(posterior, np.random.default_rng(3), 0.8, 3, 8, 50)
@@ -382,6 +421,43 @@ class TestChange:
         assert ours.pop("offsets") != without.pop("offsets")
         assert ours == without
 
+    def test_what_comes_and_goes_is_no_alarm_each_time(self) -> None:
+        """0.85 and 0.2 in turn: the first fall is one, after it either belief is taken up again within six steps.
+
+        Fixed seeds: of 8, two had alarms at their last fall.
+        """
+        for seed in (0, 1, 4):
+            posterior, rng = AcceptancePosterior(3, [0.85]), np.random.default_rng(seed)
+            play(posterior, rng, 0.85, 3, 16, 200)
+            play(posterior, rng, 0.2, 3, 16, 100)
+            for a in (0.85, 0.2) * 3:
+                assert play(posterior, rng, a, 3, 16, 6) <= 6
+                play(posterior, rng, a, 3, 16, 100)
+                assert mean(posterior, 0) == pytest.approx(a, abs=0.05)
+            assert posterior.alarms == 1
+
+    def test_a_restart_holds_no_more_than_the_memory(self) -> None:
+        """Steps of 2,000 trials: those since the suspicion are more than are kept at a position."""
+        posterior = AcceptancePosterior(1, [0.8])
+        for _ in range(20):
+            posterior.observe([1] * 2000, [1] * 1600 + [0] * 400, asked=1, decodes=2000)
+        while not posterior.observe([1] * 2000, [1] * 200 + [0] * 1800, asked=1, decodes=2000):
+            pass
+        assert trials(posterior, 0) == pytest.approx(MEMORY_TRIALS)
+        assert mean(posterior, 0) == pytest.approx(0.1, abs=0.002)
+
+    def test_a_suspicion_from_before_a_spell_at_k0_is_dropped(self) -> None:
+        """Three bad steps of the four that an alarm needs, nothing drafted for a while, and another bad one."""
+        for rest, alarmed in ((0, True), (20, False)):
+            posterior = AcceptancePosterior(1, [0.8])
+            for s in (4, 5, 5, 5, 4, 5, 5, 5) * 5:
+                posterior.observe([1] * 6, [1] * s + [0] * (6 - s), asked=1, decodes=6)
+            for _ in range(3):
+                assert not posterior.observe([1] * 6, [0] * 6, asked=1, decodes=6)
+            for _ in range(rest):
+                posterior.observe([], [], asked=0, decodes=6)
+            assert posterior.observe([1] * 6, [0] * 6, asked=1, decodes=6) is alarmed
+
     def test_what_was_believed_for_moments_only_is_not_what_comes_back(self) -> None:
         """0.9 for long, 0.1 for some steps, then 0.5: the belief that is kept for a return is still that of 0.9."""
         for seed in range(4):
@@ -458,6 +534,63 @@ class TestChange:
             play(posterior, rng, 0.9, 3, batch, 1000)
             alarms += posterior.alarms
         assert alarms <= 3
+
+
+class TestCold:
+    """A drafter that is poor for some steps after it was left alone."""
+
+    @staticmethod
+    def visited(spells: int) -> AcceptancePosterior:
+        """Half of what is usually accepted in the first 8 steps after each spell at K=0, and as usual after them."""
+        posterior, rng = AcceptancePosterior(3, [0.8]), np.random.default_rng(5)
+        play(posterior, rng, 0.8, 3, 16, 100)
+        for _ in range(spells):
+            for _ in range(12):
+                posterior.observe([], [], asked=0, decodes=16)
+            play(posterior, rng, 0.4, 3, 16, 8)
+            play(posterior, rng, 0.8, 3, 16, 60)
+        for _ in range(12):
+            posterior.observe([], [], asked=0, decodes=16)
+        return posterior
+
+    def test_what_it_does_next_is_expected_to_be_as_poor_and_the_long_run_is_not(self) -> None:
+        """By hand: every acceptance is multiplied by the factor that was seen; draws of a visit are, others are not."""
+        posterior = self.visited(5)
+        factor = posterior._warmth.factor
+        assert factor < 0.75
+        a, b, c = (mean(posterior, j) for j in range(3))
+        assert a == pytest.approx(0.8, abs=0.06)
+        assert posterior.lengths((0, 1, 3)) == pytest.approx([1.0, 1.0 + a, 1.0 + a + a * b + a * b * c], rel=0.01)
+        a, b, c = a * factor, b * factor, c * factor
+        now = posterior.lengths_now((0, 1, 3))
+        assert now == pytest.approx([1.0, 1.0 + a, 1.0 + a + a * b + a * b * c], rel=0.01)
+        for visit, expected in ((True, now), (False, posterior.lengths((0, 1, 3)))):
+            draws = posterior.draws((0, 1, 3), 20_000, np.random.default_rng(0), visit=visit)
+            assert draws.mean(axis=0) == pytest.approx(expected, rel=0.02)
+
+    def test_a_poor_step_counts_little_at_first(self) -> None:
+        """By hand: of 32 drafts none is accepted; what counts are those expected, but for 1/40 squared of them."""
+        posterior = AcceptancePosterior(1, [0.8])
+        for _ in range(40):
+            posterior.observe([1] * 20, [1] * 16 + [0] * 4, asked=1, decodes=20)
+        for _ in range(10):
+            posterior.observe([], [], asked=0, decodes=20)
+        (a,), (b,) = posterior.alpha, posterior.beta
+        assert not posterior.observe([1] * 32, [0] * 32, asked=1, decodes=32)
+        fade, believed = 1.0 - 1.0 / MEMORY_STEPS, (1.0 / 40.0) ** 2
+        hits = 32.0 * a / (a + b) * (1.0 - believed)
+        assert posterior.alpha[0] == pytest.approx(a * fade + hits, rel=1e-6)
+        assert posterior.beta[0] == pytest.approx(b * fade + 32.0 - hits, rel=1e-6)
+
+    def test_a_good_one_counts_in_full(self) -> None:
+        posterior = AcceptancePosterior(1, [0.5])
+        for _ in range(10):
+            posterior.observe([], [], asked=0, decodes=20)
+        (a,), (b,) = posterior.alpha, posterior.beta
+        posterior.observe([1] * 32, [1] * 32, asked=1, decodes=32)
+        fade = 1.0 if a + b <= FLOOR_TRIALS else 1.0 - 1.0 / MEMORY_STEPS
+        assert posterior.alpha[0] == pytest.approx(a * fade + 32.0)
+        assert posterior.beta[0] == pytest.approx(b * fade)
 
 
 class TestNewWeights:
@@ -597,6 +730,19 @@ class TestSupply:
         for _ in range(100):
             posterior.observe([1, 1], [1, 1], asked=1, decodes=2)
         assert posterior.widths((3,)) == pytest.approx([3.0], abs=0.03)
+
+    def test_the_long_run_is_what_a_table_holds(self) -> None:
+        """Acceptance that counts missing drafts as rejected, drafts verified, and the share that came, falling."""
+        posterior = AcceptancePosterior(3, [0.9])
+        for _ in range(1000):
+            posterior.observe([3, 1, 0, 0], [2, 1, 0, 0], asked=3, decodes=4)
+        acceptance, widths, supply = posterior.long_run((0, 1, 3))
+        assert supply == pytest.approx([0.5, 0.25, 0.25], abs=0.01)
+        assert widths == pytest.approx([0.0, 0.5, 1.0], abs=0.04)
+        given = (0.5, 0.5, 1.0)
+        assert acceptance == pytest.approx([mean(posterior, j) * given[j] for j in range(3)], rel=0.05)
+        assert AcceptancePosterior(3).long_run((0, 3))[1:] == ([0.0, 3.0], None)
+        assert AcceptancePosterior(0).long_run((0,)) == ([], [0.0], None)
 
     def test_a_drafter_that_comes_back_is_believed_again(self) -> None:
         posterior = AcceptancePosterior(3, [0.9])

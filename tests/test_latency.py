@@ -752,6 +752,40 @@ class TestSurprise:
         assert moved[0] == pytest.approx(mean + gain * deviation / total, rel=1e-3, abs=1e-6)
         assert moved[1] == pytest.approx(cov - np.outer(gain, gain) / total, rel=1e-3, abs=1e-6)
 
+    @pytest.mark.parametrize("factor", [1.5, 2.0, 3.5])
+    def test_of_a_slowdown_only_part_is_believed(self, factor: float) -> None:
+        """By hand: its noise counts as a fifth of it, within two standard deviations in all: 1 - 0.2^2 / 0.5^2 of it.
+
+        Six samples agree; what is believed of the arm then is 84 % of the way, in log units.
+        """
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        posterior.flush()
+        before = deviations(posterior, 64)[2]
+        posterior.moved = 0.0
+        assert feed(posterior, 2, 64, [factor] * 6) == 1
+        assert posterior.moved == pytest.approx(0.84 * (math.log(factor) - before), rel=1e-6)
+
+    def test_at_a_new_stair_only_the_stair_widens(self) -> None:
+        """By hand: K=1 as expected at 60 requests, 1.6 times as long at 68, across an edge and never played there.
+
+        The cell's variance grows by what is missing; smooth part and cell share the news by their variances, and of
+        that, too, 84 % is believed.
+        """
+        posterior = fresh()
+        feed(posterior, 1, 60, [1.0] * 60)
+        posterior.flush()
+        mean, cov = smooth_part(posterior)
+        h, _ = design(68, 1.0)
+        posterior.moved = 0.0
+        smooth, at = float(h @ cov @ h), cell(136)
+        assert feed(posterior, 1, 68, [1.6] * GROUP) == posterior.alarms == 0
+        deviation = math.log(1.6) - float(h @ mean)
+        noise, total = (0.2 * deviation) ** 2, deviation**2 / 4.0
+        assert posterior.moved == pytest.approx(0.84 * deviation, rel=1e-3)
+        assert posterior.cells.mean[1][at] == pytest.approx((total - noise - smooth) / total * deviation, rel=1e-3)
+        assert smooth_part(posterior)[0] == pytest.approx(mean + cov @ h * deviation / total, abs=1e-4)
+
     def test_each_one_is_counted(self) -> None:
         posterior = fresh()
         for n, factor in enumerate((1.0, 0.5, 0.25, 0.12)):

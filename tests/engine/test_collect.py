@@ -280,6 +280,53 @@ class TestAfterAGap:
         assert not collector._foreign
 
 
+class TestLoad:
+    """What a record says of the load: tokens of context, of prompts, and requests that decode."""
+
+    def test_context_is_what_was_computed_before_the_step(self, model: Path) -> None:
+        """Of all requests together, whether prompts are in the step or not; a prompt in two parts is told as such."""
+        policy, worker = driven(model, 2, requests=2, max_num_batched_tokens=32)
+        expected = []
+        for i in range(8):
+            if i == 3:
+                worker.scheduler.add_request(make_request("prompt", 50, 5))
+            before = {rid: request.num_computed_tokens for rid, request in worker.scheduler.requests.items()}
+            output = worker.schedule()
+            ids, spec = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
+            decodes = [rid for rid in ids if before[rid] >= (50 if rid == "prompt" else 5)]
+            prefill = sum(ids[rid] - len(spec.get(rid, ())) for rid in ids.keys() - set(decodes))
+            expected.append((sum(before[rid] for rid in ids), prefill, len(decodes)))
+            worker.update()
+        seen = [
+            (r.context_tokens, r.prefill_tokens, r.batch_size if r.decodes is None else r.decodes)
+            for r in policy.records
+        ]
+        assert seen == expected
+        assert [prefill for _, prefill, _ in expected[:3]] == [10, 0, 0]
+        assert sum(0 < prefill < 50 for _, prefill, _ in expected[3:]) >= 2
+
+    def test_a_prompt_that_waits_for_its_next_part_still_goes_on(self, model: Path) -> None:
+        """A step without it stands between its two parts: the second one is prefill like the first."""
+        policy, worker = driven(model, 2, requests=1, max_num_batched_tokens=32)
+        worker.scheduler.add_request(make_request("prompt", 50, 5))
+        steps(worker, 1)
+        assert policy.records[0].prefill_tokens == 32
+        waiting = worker.scheduler.running.pop()
+        steps(worker, 1)
+        assert policy.records[1].batch_size == 1
+        worker.scheduler.running.append(waiting)
+        steps(worker, 1)
+        assert (policy.records[2].prefill_tokens, policy.records[2].decodes) == (23, 1)
+
+    def test_a_new_request_without_drafts_is_no_decode(self, model: Path) -> None:
+        """A prompt of one token takes one token, as a decode does, and is none."""
+        policy, worker = driven(model, 0, requests=2)
+        steps(worker, 2)
+        worker.scheduler.add_request(make_request("one", 1, 10))
+        steps(worker, 2)
+        assert [(r.prefill_tokens, r.decodes) for r in policy.records] == [(10, 0), (0, None), (1, 2), (0, None)]
+
+
 def test_numbers_of_requests_begin_at_0_and_are_not_used_again(model: Path) -> None:
     """A request that begins after others have ended gets the next number, and keeps it."""
     policy, worker = driven(model, 1, requests=2)

@@ -71,17 +71,12 @@ TARGETS = {
             "adaptk/vllm_plugin/collect.py",
             ("tests/engine/test_collect.py",),
             (
-                "tests/engine/test_async_machine.py",
                 "tests/engine/test_async_pipeline.py",
                 "tests/engine/test_cases_adapter.py",
-                "tests/engine/test_control.py",
                 "tests/engine/test_driven_scheduler.py",
                 "tests/engine/test_graphs_missed.py",
-                "tests/engine/test_held_up.py",
                 "tests/engine/test_kv_transfer.py",
-                "tests/engine/test_metrics_sums.py",
                 "tests/engine/test_waiting_steps.py",
-                "tests/engine/test_weights.py",
             ),
         ),
     )
