@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     saved: float
     key: dict[str, Any]
     snapshot: dict[str, Any]
+
+    @property
+    def when(self) -> str:
+        """``saved`` in words, whatever number it is."""
+        try:
+            return datetime.fromtimestamp(self.saved, UTC).isoformat(sep=" ", timespec="seconds")
+        except (OverflowError, OSError, ValueError):
+            return "at no time that there is"
 
 
 def state_bytes(state: State) -> bytes:

@@ -77,9 +77,6 @@ def findings(environment: Environment, facts: Facts) -> Iterator[Finding]:
     if settings.strict:
         text = "ADAPTK_STRICT is set: what keeps adaptk from starting stops vLLM's start"
         yield Finding("settings.strict", "note", text, "without it vLLM serves as if adaptk were not there")
-    if settings.state is not None:  # the plugin's start says so, too
-        what = "ADAPTK_STATE is reserved, and ignored by this version"
-        yield Finding("settings.state", "warn", what, "what is learnt is lost when the engine stops", "leave it out")
 
 
 def asked_mode(variable: Mode | None, option: Mode | None) -> Mode | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adaptk._version import __version__
-from adaptk.doctor import engine, environment, fitness, installation, machine, paths, ports, process, tables
+from adaptk.doctor import engine, environment, fitness, installation, machine, paths, ports, process, states, tables
 from adaptk.doctor.facts import Facts, Question
 from adaptk.doctor.finding import Finding, fails
 from adaptk.doctor.verdict import verdict
@@ -79,6 +79,7 @@ def examine(
     found += machine.findings()
     found += environment.findings(told, known)
     found += paths.findings(settings, ranks)
+    found += states.findings(settings, ranks, {} if known.engine is None else known.engine.key)
     found += ports.findings(settings, ranks)
     found += engine.findings(known, env, arguments)
     speculates = known.engine is not None and known.engine.k_max > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from adaptk.settings import Settings
 from adaptk.snapshot import fingerprint
 from adaptk.statefile import ForeignError, State, StateError
 from adaptk.tablekey import differences
-from adaptk.vllm_plugin import compat
+from adaptk.vllm_plugin import compat, faulttext
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.state import Keeper
 from adaptk.vllm_plugin.steering import Steering
-
-_TRIED = (1, 32, 512)  # batch sizes at which a restored controller must have something to say
 
 
 def keep_state(
@@ -57,7 +54,8 @@ def keep_state(
     try:
         controller = _begun(fresh, keeper, key, settings)
         if controller is not fresh:
-            controller.limit_to_graphs(graphs)
+            if graphs is not None:  # it would plan anew
+                controller.limit_to_graphs(graphs)
             steering.controller = controller
         _lock(keeper, settings)
         keeper.start(controller, steering)
@@ -95,7 +93,7 @@ def _begun(fresh: Controller, keeper: Keeper, key: Mapping[str, Any], settings: 
     try:
         return _gone_on(fresh, keeper, state, key, settings)
     except Exception as error:  # whatever the file made fail, another one may not: it is no reason to stand down
-        said = error if isinstance(error, ValueError) else repr(error)
+        said = str(error) if isinstance(error, ValueError) else faulttext.short(error)
         why = f"the state {keeper.path} cannot be gone on from ({said})"
         keeper.refuse(why)
         logger.warning("adaptk starts afresh: %s. It is moved aside before the first save", why)
@@ -104,7 +102,7 @@ def _begun(fresh: Controller, keeper: Keeper, key: Mapping[str, Any], settings: 
 
 def _gone_on(fresh: Controller, keeper: Keeper, state: State, key: Mapping[str, Any], settings: Settings) -> Controller:
     """A controller that goes on from ``state``, or the fresh one that begins from a part of it."""
-    snapshot, named = state.snapshot, f"{keeper.path}, saved {_when(state.saved)}"
+    snapshot, named = state.snapshot, f"{keeper.path}, saved {state.when}"
     differing = differences(state.key, key, "in the state")
     if differing:
         told = f"the state {named}, is of another engine: {'; '.join(differing)}"
@@ -124,8 +122,6 @@ def _gone_on(fresh: Controller, keeper: Keeper, state: State, key: Mapping[str, 
         return fresh
     controller = Controller.restore(snapshot, fresh.table, msgspec.structs.replace(settings, arms=fresh.arms))
     controller.identity = fresh.identity  # the same by the key, which is not as strict about names
-    for batch in _TRIED:
-        controller.belief(batch)
     logger.info("adaptk goes on from the state %s, after %d steps", named, controller.counters["steps"])
     return controller
 
@@ -145,10 +141,3 @@ def _others(fresh: Controller, snapshot: Mapping[str, Any]) -> list[str]:
         "another trust in the table": snapshot.get("trusted", True),
     }
     return [what for what in here if here[what] != there[what]]
-
-
-def _when(saved: float) -> str:
-    try:
-        return datetime.fromtimestamp(saved, UTC).isoformat(sep=" ", timespec="seconds")
-    except (OverflowError, OSError, ValueError):
-        return "at no time that there is"

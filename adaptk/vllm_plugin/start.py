@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from adaptk._version import __version__
 from adaptk.arms import resolve_arms
 from adaptk.settings import Settings
 from adaptk.tablekey import differences, summary
-from adaptk.vllm_plugin import capture, capturesizes, compat, drafters, refusals
+from adaptk.vllm_plugin import capture, capturesizes, compat, drafters, faulttext, refusals
 from adaptk.vllm_plugin.collect import Collector
 from adaptk.vllm_plugin.control import Control
 from adaptk.vllm_plugin.identity import identity, table_key
@@ -114,6 +115,8 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
                 config, settings, controller, arms=arms, k_max=k_max, rank=_rank(config), table=table_named, key=key
             )
             steering.writer = _trace(_ranked(settings.trace, config), header, settings)
+            if steering.writer is not None:  # where the engine is dropped without a shutdown
+                weakref.finalize(steering, steering.writer.close).atexit = False
         collector.numbered = steering.writer is not None
         _announce(config, settings, arms, table_named, v2)
         for note in drafters.price_notes(config, v2):
@@ -142,8 +145,8 @@ def _keep_state(
     except Exception as error:
         if settings.strict:
             raise StartError(f"ADAPTK_STATE: {error}") from error
-        unforeseen = None if isinstance(error, (ValueError, OSError, RuntimeError)) else error
-        logger.warning("adaptk keeps no state: %s", error, exc_info=unforeseen)
+        foreseen = isinstance(error, (ValueError, OSError, RuntimeError))
+        logger.warning("adaptk keeps no state: %s", error if foreseen else faulttext.short(error))
 
 
 def _trace(path: str, header: dict[str, Any], settings: Settings) -> Any:

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +20,9 @@ from adaptk.outputs import write_whole
 from adaptk.settings import Mode
 from adaptk.statefile import MODE, ForeignError, State, StateError, read_state, scratch_of, state_bytes
 from adaptk.tablekey import differences
+from adaptk.vllm_plugin import faulttext
 from adaptk.vllm_plugin.log import logger
-from adaptk.vllm_plugin.statelock import Lock
+from adaptk.vllm_plugin.statelock import Lock, lock_of
 
 INTERVAL_S = 30.0
 REST_S = 1.0  # at least so long between two copies of an engine that comes to rest again and again
@@ -77,7 +79,7 @@ class Keeper:
         self._target = Path(os.path.realpath(path))
         self._key = dict(key)
         self._vllm = vllm
-        self._lock = Lock(self._target.with_name(f"{self._target.name}.lock"))
+        self._lock = Lock(lock_of(path))
         self._locked = False
         self._told: set[str] = set()
         self._left: _Mark | None = None  # the file as it was left, so that one that somebody else wrote is seen
@@ -102,7 +104,8 @@ class Keeper:
         StateError
             If it holds no state to go on from; what is one but is of no use is moved aside before the first save.
         """
-        self._read = _mark(self._target)
+        with suppress(OSError):  # which reading tells
+            self._read = _mark(self._target)
         try:
             state = read_state(self.path)
         except ForeignError:
@@ -205,15 +208,17 @@ class Keeper:
 
     def _run(self) -> None:
         # Whatever fails here is told once and ends the saving: nobody waits for this thread to hear of it.
-        try:
-            self._keep()
-        except Exception as error:
-            self._failed(error)
-        finally:
-            self._lock.release()
-            if self._finalizer is not None:
-                self._finalizer.cancel()
-            _open.discard(self)
+        for part in (self._keep, self._finish):
+            try:
+                part()
+            except Exception as error:
+                self._failed(error)
+
+    def _finish(self) -> None:
+        self._lock.release()
+        _open.discard(self)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
 
     def _keep(self) -> None:
         while not self._ended.wait(INTERVAL_S):
@@ -282,17 +287,16 @@ class Keeper:
     def _failed(self, error: Exception) -> None:
         """Count a failure; the first one is told, the next ones are in the metrics."""
         self.failures += 1
-        foreseen = isinstance(error, (OSError, ValueError))
+        said = str(error) if isinstance(error, (OSError, ValueError)) else faulttext.short(error)
         remedy = _FOREIGN if isinstance(error, ForeignError) else ""
-        self._tell("failed", logging.ERROR, "the state cannot be saved, and the engine goes on: "
-                   f"{error if foreseen else repr(error)}{remedy}. It is tried again every {INTERVAL_S:g} s",
-                   None if foreseen else error)  # fmt: skip
+        self._tell("failed", logging.ERROR, f"the state cannot be saved, and the engine goes on: {said}{remedy}. "
+                   f"It is tried again every {INTERVAL_S:g} s")  # fmt: skip
 
-    def _tell(self, kind: str, level: int, text: str, fault: BaseException | None = None) -> None:
+    def _tell(self, kind: str, level: int, text: str) -> None:
         """Say each kind of thing once."""
         if kind not in self._told:
             self._told.add(kind)
-            logger.log(level, "adaptk: %s", text, exc_info=fault)
+            logger.log(level, "adaptk: %s", text)
 
     def _abandon(self) -> None:
         """In a forked child: file and lock are the parent's, and the thread does not exist here."""
@@ -308,10 +312,16 @@ def _counted(controller: Controller) -> tuple[int, int]:
 
 
 def _mark(path: Path) -> _Mark | None:
-    """What tells a file from the one that is there next; ``None`` where there is none."""
+    """What tells a file from the one that is there next; ``None`` where there is none.
+
+    Raises
+    ------
+    OSError
+        If something is there and cannot be looked at, such as a link in a circle.
+    """
     try:
         seen = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return None
     return seen.st_ino, seen.st_mtime_ns, seen.st_size
 

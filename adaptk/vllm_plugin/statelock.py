@@ -14,6 +14,18 @@ from adaptk.statefile import MODE
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
+def lock_of(path: Path) -> Path:
+    """The lock's file of a file, whose name is followed where it is a link: both names have one lock.
+
+    Examples
+    --------
+    >>> lock_of(Path("/run/no/state.json"))
+    PosixPath('/run/no/state.json.lock')
+    """
+    target = Path(os.path.realpath(path))
+    return target.with_name(f"{target.name}.lock")
+
+
 class Lock:
     """A lock that the system gives back when the process ends, however it ends. Asked by one thread at a time.
 
@@ -70,3 +82,20 @@ class Lock:
             return os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return False
+
+
+def held(path: Path) -> bool:
+    """Whether somebody has the lock whose file is ``path`` at the moment; the file is not made."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # where files have no locks
+        return False
+    finally:
+        os.close(fd)
+    return False

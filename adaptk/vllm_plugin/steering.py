@@ -217,6 +217,8 @@ class Steering:
             self._updated = None  # a step of unknown length ended here
         if step is None or isinstance(step, Unsteered) or self.collector is None:
             self._left = -math.inf  # an engine that spins on empty steps idles
+            if self.collector is not None and self.collector.numbered:
+                self.collector.forget(output.finished_req_ids)
             if not scheduler.requests:
                 self._rest()  # the last ones were aborted
             return None
@@ -333,9 +335,11 @@ class Steering:
             self.give_up(lost)
 
     def give_up(self, step: collect.Step | Unsteered) -> None:
-        """Close the decision of a step whose output was never taken in, so that later records meet their own decisions."""
+        """Close the decision of a step whose output was never taken in: later records must meet their own decisions."""
         self.lost += 1
         self._miss("the output of a scheduled step never came")
+        if self.collector is not None and self.collector.numbered:
+            self.collector.forget(step.output.finished_req_ids)
         if isinstance(step, collect.Step):
             self.learn()  # of the step before, if that was put off
             self._unlearnt = step.controller, collect.lost(step), step.vllms_k

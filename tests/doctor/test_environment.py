@@ -89,9 +89,3 @@ def test_what_is_wrong_in_the_configuration() -> None:
     found = by_id(environment.findings(environment.read({}), Facts(options=options)))
     assert [found[f"settings.option_{i}"].what for i in (1, 2)] == ["a is refused", "b is refused"]
     assert found["settings.option_1"].status == "fail"
-
-
-def test_a_reserved_setting() -> None:
-    """Nobody believes that what was learnt is kept."""
-    found = by_id(environment.findings(environment.read({"ADAPTK_STATE": "/s"}), Facts()))
-    assert found["settings.state"].status == "warn"

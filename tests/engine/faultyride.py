@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from adaptk import GoodputTable
-from adaptk.vllm_plugin import control, plugin, steering, weights
+from adaptk.vllm_plugin import control, plugin, state, steering, weights
 from adaptk.vllm_plugin import scheduler as scheduling
 from adaptk.vllm_plugin.metrics import beliefs, page
 from tests.engine.driver import Step, Worker, build_config, build_scheduler, make_request
@@ -26,6 +27,7 @@ K_MAX = 7
 REQUESTS, TOKENS = 15, 40
 LATER = 40  # the step from which on the engine counts as in flight
 WEIGHTS = 50  # the step before which they are replaced
+COPY = 45  # the step before which a copy of the state is wanted
 SCRAPE = 60  # the step before which somebody asks for the metrics
 MODES = {24: "off", 28: "shadow", 32: "on", 64: "off", 66: "on"}
 SCHEDULE = [[1, 2, 5], [3, 16, 2]]
@@ -147,7 +149,7 @@ class Ride:
     def _surroundings(self) -> Iterator[None]:
         settings = {"": "on", "_ARMS": "0,1,2,3,5,7", "_BUDGET": "0.2"}
         settings |= {"_TRACE": str(self.folder / "trace-{rank}.jsonl"), "_CONTROL": str(self.folder / "mode")}
-        settings["_METRICS_PORT"] = str(free_port())
+        settings |= {"_METRICS_PORT": str(free_port()), "_STATE": str(self._state())}
         if not self.asynchronous:
             settings["_TABLE"] = str(self.folder / "table.json")
         with pytest.MonkeyPatch.context() as patch:
@@ -157,11 +159,23 @@ class Ride:
             patch.setattr(scheduling, "_made", {})
             patch.setattr(steering, "time", SimpleNamespace(perf_counter=lambda: self.clock))
             patch.setattr(control, "PERIOD_S", 60.0)  # it looks when it is told to
+            patch.setattr(state, "INTERVAL_S", 60.0)  # it is saved at the end
             patch.setattr(page, "_PATIENCE_S", 0.0)  # who asks does so between two steps, and holds up the next one
             for module in (page, beliefs):
                 patch.setattr(module, "GIVE_WAY_S", 0.0)
             (self.folder / "mode").unlink(missing_ok=True)
             yield
+
+    def _state(self) -> Path:
+        """The state file, as the first of such rides left it."""
+        path = self.folder / f"state-{'async' if self.asynchronous else 'sync'}.json"
+        first = path.with_suffix(".first")
+        if first.exists():
+            shutil.copy(first, path)
+        elif path.exists():
+            path.rename(first)
+            shutil.copy(first, path)
+        return path
 
     def _config(self) -> Any:
         schedule = SCHEDULE if self.asynchronous else None
@@ -196,6 +210,8 @@ class Ride:
             self.watching = once.looks == 2
         if self.steps == SCRAPE and self.steering is not None and self.steering.metrics is not None:
             self.metrics = asked(self.steering.metrics)
+        if self.steps == COPY and self.steering is not None and self.steering.state is not None:
+            self.steering.state.wanted = True
         if self.steps == WEIGHTS:
             self.rpc(SimpleNamespace(scheduler=self.scheduler), "update_weights")
 

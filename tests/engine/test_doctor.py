@@ -19,7 +19,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from adaptk import GoodputTable, Settings
-from adaptk.doctor import fitness
+from adaptk.doctor import fitness, states
 from adaptk.doctor.environment import read
 from adaptk.doctor.examine import examine
 from adaptk.doctor.facts import Engine, Facts, Question
@@ -235,11 +235,25 @@ def test_a_rehearsal_is_the_start(model: Path, here: None, monkeypatch: pytest.M
     assert engine.bare.arms == scheduler.adaptk.controller.arms
 
 
-def test_a_reserved_setting_is_still_reserved(model: Path) -> None:
-    """The doctor warns of ADAPTK_STATE for as long as the start does."""
+def test_a_state_is_read_as_the_start_reads_it(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an engine left is what the doctor says the next one goes on from; the rehearsal neither reads nor locks."""
+    path = tmp_path / "state.json"
+    settings = Settings(mode="on", state=str(path))
+    steering = start(build_scheduler(Scheduler, build_config(model)), settings)
+    steering.controller.note_weights_changed()
+    held = list(states.findings(settings, 1, {}))
+    steering.close()
+    assert "another engine saves" in held[0].what
+    monkeypatch.setenv("ADAPTK", "on")
+    monkeypatch.setenv("ADAPTK_STATE", str(path))
+    patches.apply()
+    before = sorted(tmp_path.iterdir()), path.stat()
     with Lines() as lines:
-        start(build_scheduler(Scheduler, build_config(model)), Settings(mode="on", state="/s")).close()
-    assert any("ADAPTK_STATE is not available" in told.text for told in lines.told)
+        engine = rehearse(build_config(model), lines)
+    assert (sorted(tmp_path.iterdir()), path.stat()) == before
+    assert engine.bare.active
+    (finding,) = states.findings(engine.settings, 1, engine.key)
+    assert (finding.status, finding.what) == ("ok", f"an engine goes on from {path}")
 
 
 def test_this_vllm_fits(model: Path) -> None:

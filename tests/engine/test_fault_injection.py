@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 import pytest
 
 from adaptk import trace
-from adaptk.vllm_plugin import patches
+from adaptk.vllm_plugin import patches, state
 from adaptk.vllm_plugin.metrics import server
 from tests.engine.faultyride import Log, Ride, write_table
 from tests.engine.injection import Fault, functions, injected, modules, watched
@@ -33,11 +33,13 @@ BOUNDARY = frozenset(
         "weights._guarded",
         "control._watch",
         "metrics.server._serve",
+        "state.Keeper._run",
     )
 ) | {"trace.TraceWriter._run"}
 # What runs in a thread of its own or after the last step: adaptk may stay in charge where it fails.
 OFF_THE_STEP = (
     "trace.TraceWriter.",
+    "tracedisk.",
     "vllm_plugin.control.",
     "vllm_plugin.steering.Steering.close",
     "vllm_plugin.steering.Steering.mode",
@@ -45,6 +47,7 @@ OFF_THE_STEP = (
     *(f"vllm_plugin.metrics.{name}." for name in ("serving", "server", "request")),
     *(f"vllm_plugin.metrics.{name}." for name in ("page", "rows", "beliefs", "reference")),
     "mirror.",
+    *("statefile.", "outputs.", "vllm_plugin.resume.", "vllm_plugin.state.", "vllm_plugin.statelock."),
 )
 STARTS = {"from the start": "entering", "in flight": "in flight"}
 Reached = dict[tuple[bool, str], set[str]]
@@ -149,11 +152,17 @@ def _ride_with_fault(
         writer.close()
     for http in list(server._open):
         http.wake()
+    for keeper in list(state._open):
+        keeper.give_up()
+        keeper.wait()
+        keeper._finish()
     ride.check()
     assert fault.raised, "it was not called"
     assert log.lines
     assert len(set(log.lines)) == len(log.lines), log.lines
-    others = [line for line in log.lines if "metrics" not in line]  # where they are made, each part tells its fault
+    # Where metrics are made, and where a state is read, moved and saved, each part tells its fault.
+    others = [line for line in log.lines if "metrics" not in line and "state" not in line]
+    others = [line for line in others if "rows did not reach" not in line]  # at its end, a trace says how many
     assert len(others) <= 1, log.lines
     steering = ride.steering
     if others and steering is not None and not name.startswith(OFF_THE_STEP):

@@ -431,6 +431,17 @@ class TestWhatStandsThere:
         assert path.with_name("state.json.2").read_bytes() == data
         assert len(log.having("was moved to")) == len(log.lines) == 1
 
+    def test_a_link_in_a_circle_is_nothing_to_replace(self, path: Path, often: None) -> None:
+        """Nor is what cannot be looked at for any other reason."""
+        path.symlink_to(path)
+        controller, steering = fresh(), Steered()
+        keeper = kept(path, controller, steering)
+        serve_until(controller, keeper, lambda: keeper.failures >= 2)
+        assert path.is_symlink()
+        path.unlink()
+        serve_until(controller, keeper, lambda: keeper.saves)
+        ended(keeper)
+
     def test_an_empty_file_is_replaced(self, path: Path, log: Lines) -> None:
         """``touch`` and ``mktemp`` make one."""
         path.touch()
@@ -518,7 +529,7 @@ print(there, flush=True)
             serve_until(controller, keeper, lambda: keeper.failures >= 2)
         serve_until(controller, keeper, lambda: keeper.saves)
         ended(keeper)
-        assert len(log.having("RuntimeError('odd')")) == 1
+        assert len(log.having("the engine goes on: RuntimeError in ")) == 1
 
 
 def raising(error: Any) -> Callable[..., Any]:

@@ -1,0 +1,74 @@
+"""The file of ``ADAPTK_STATE``: what an engine would begin from, and whether it could save there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from adaptk.doctor.finding import Finding, Status
+from adaptk.doctor.paths import filled, unwritable
+from adaptk.settings import Settings
+from adaptk.statefile import ForeignError, State, StateError, read_state
+from adaptk.tablekey import differences
+
+_NAME = "paths.state"
+
+
+def findings(settings: Settings, ranks: int, key: Mapping[str, Any]) -> Iterator[Finding]:
+    """What of ``state`` works, its ranks filled in.
+
+    Parameters
+    ----------
+    settings
+        As the engine will have them.
+    ranks
+        Data-parallel engines, ``>= 1``.
+    key
+        Of the engine; empty where it is not known.
+    """
+    if settings.state is None:
+        return
+    found = [_state_of(Path(each), settings, key) for each in filled(settings.state, ranks)]
+    yield found[0]
+    for finding in found[1:]:
+        if finding.status != found[0].status:  # else it is the same again, with another number
+            yield finding
+    if ranks > 1 and "{rank}" not in settings.state:
+        what = f"{ranks} engines share the state {settings.state}"
+        yield Finding(_NAME, "warn", what, "one of them saves, all begin from it", "put {rank} into its name")
+
+
+def _state_of(path: Path, settings: Settings, key: Mapping[str, Any]) -> Finding:
+    from adaptk.vllm_plugin.statelock import held, lock_of
+
+    trouble: Status = "fail" if settings.strict else "warn"
+    try:
+        state = read_state(path)
+    except ForeignError as error:
+        what = "no state would be kept: what is there is never replaced"
+        return Finding(_NAME, trouble, what, str(error), "give another ADAPTK_STATE, or move the file away")
+    except StateError as error:
+        what = f"an engine would start afresh, and move {path} aside"
+        return Finding(_NAME, "warn", what, str(error), "nothing, or put a state that is whole in its place")
+    why = unwritable(path)
+    if why is not None:
+        return Finding(_NAME, trouble, f"no state can be saved to {path}", why, "give another ADAPTK_STATE")
+    if held(lock_of(path)):
+        what = f"another engine saves its state to {path} now"
+        return Finding(_NAME, "note", what, "one that is started beside it takes over when that one ends")
+    if state is None:
+        return Finding(_NAME, "ok", f"{path} is not there yet: an engine starts afresh and saves its state there")
+    return _usable(path, state, settings, key)
+
+
+def _usable(path: Path, state: State, settings: Settings, key: Mapping[str, Any]) -> Finding:
+    differing = differences(state.key, key, "in the state")
+    if not differing:
+        return Finding(_NAME, "ok", f"an engine goes on from {path}", f"saved {state.when} by adaptk {state.adaptk}")
+    if settings.allow_mismatch:
+        what = f"of {path} the acceptance would be taken over, widened, from another engine"
+        return Finding(_NAME, "warn", what, "; ".join(differing))
+    what = f"{path} is of another engine: it is not used, and moved aside when this one saves"
+    remedy = "give another ADAPTK_STATE, or set ADAPTK_ALLOW_MISMATCH=1 to begin from its acceptance"
+    return Finding(_NAME, "warn", what, "; ".join(differing), remedy)
