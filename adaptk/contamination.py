@@ -87,7 +87,7 @@ class Contamination:
         """Take over the state of a ``snapshot``."""
         for name in _FIELDS:
             setattr(self, name, data[name])
-        self._residuals = list(data["residuals"])
+        self._residuals = list(map(float, data["residuals"]))
 
 
 _FIELDS = ("noise", "share", "excess", "excess_variance", "trusted", "distrusted", "_windows")

@@ -80,7 +80,8 @@ class PrefillCost:
         """Take over the state of a ``snapshot``."""
         self._product, self._tokens_squared = data["product"], data["tokens_squared"]
         self._clean, self._steps, self._known = data["clean"], data["steps"], data["known"]
-        self._last = None if data["last"] is None else tuple(data["last"])
+        last = data["last"]
+        self._last = None if last is None else (int(last[0]), int(last[1]), int(last[2]), float(last[3]))
 
     def _learn(self, last: tuple[int, int, int, float], arm: int, decodes: int, tokens: int, elapsed_ms: float) -> None:
         """Learn from two steps in a row, if they differ in prompt tokens alone."""

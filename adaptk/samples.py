@@ -68,4 +68,4 @@ class Samples:
         """Take over the state of a ``snapshot``."""
         for name in self.__slots__:
             setattr(self, name, data[name])
-        self.values = list(data["values"])
+        self.values = list(map(float, data["values"]))

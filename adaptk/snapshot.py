@@ -17,6 +17,7 @@ from adaptk.table import GoodputTable, TableRow
 SCHEMA_VERSION = 3
 _OLDEST = 1
 _START = "start without the snapshot"
+_WITH_REASONS = ("snapshot.open[", "snapshot.planner.plan[")  # the parts of no fixed shape in which there is text
 _LARGEST = sys.float_info.max
 Identity = Mapping[str, str | int | float | bool | None]
 # What of a row the digest is made of, written as ever: fields that rows have learnt since leave older digests valid.
@@ -53,12 +54,15 @@ def random_state(rng: np.random.Generator) -> list[Any]:
 def set_random_state(rng: np.random.Generator, data: Sequence[Any]) -> None:
     """Take over what ``random_state`` gave."""
     name, state, inc, has_uint32, uinteger = data
-    rng.bit_generator.state = {
-        "bit_generator": name,
-        "state": {"state": int(state), "inc": int(inc)},
-        "has_uint32": has_uint32,
-        "uinteger": uinteger,
-    }
+    try:
+        rng.bit_generator.state = {
+            "bit_generator": name,
+            "state": {"state": int(state), "inc": int(inc)},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"snapshot.random is {shown(data)}, no state of a PCG64: {_START}") from None
 
 
 def read_identity(identity: Identity | None, name: str = "identity") -> dict[str, Any]:
@@ -182,20 +186,21 @@ def check_shape(name: str, own: Any, given: Any) -> None:
 
 def _check_plain(name: str, given: Any) -> None:
     """Refuse what JSON has not, and numbers that are none, in a part whose shape is not fixed."""
-    odd = _odd(given)
+    odd = _odd(given, isinstance(given, list) and name.startswith(_WITH_REASONS))
     if odd is not None:
         value, way = odd
         raise ValueError(f"{name}{plain(''.join(reversed(way)))} is {shown(value)}, no number: {_START}")
 
 
-def _odd(given: Any) -> tuple[Any, list[str]] | None:
+def _odd(given: Any, texts: bool) -> tuple[Any, list[str]] | None:
     """What JSON has not, and the way to it, the last step first: put together for one value, and not for each."""
     entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else None
     if entries is None:
-        return None if given is None or isinstance(given, str | bool) or _is_number(given) else (given, [])
+        fits = given is None or isinstance(given, bool) or _is_number(given) or (texts and isinstance(given, str))
+        return None if fits else (given, [])
     for key, value in entries:
         if type(value) is not float or not isfinite(value):
-            odd = _odd(value)
+            odd = _odd(value, texts)
             if odd is not None:
                 odd[1].append(f"[{key}]" if isinstance(given, list) else f".{plain(str(key))}")
                 return odd

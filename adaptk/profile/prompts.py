@@ -15,7 +15,7 @@ from adaptk.inputs import InputError, name_of, read_whole
 from adaptk.quoted import said, shown
 
 MAX_PROMPTS = 100_000
-MAX_BYTES = 256 * 2**20
+MAX_BYTES = 64 * 2**20  # six hundred prompts of 25,000 tokens
 
 
 class PromptsError(ValueError):
