@@ -9,8 +9,9 @@ def mend_cpu_sampling() -> None:
     """Replace the function of vLLM 0.32 that repeats each request's temperature for each of its drafts.
 
     Its CPU kernel writes into an integer copy of the result, so that the temperatures used are uninitialised memory:
-    every draft is then rejected and random tokens come out. Greedy requests and engines without a drafter are not
-    touched by it. To be called in the process that holds the model, before its first step.
+    every draft is then rejected and random tokens come out, for greedy requests, too, that share a batch with others.
+    Engines without a drafter are not touched by it. To be called in the process that holds the model, before its first
+    step.
     """
     from vllm.v1.sample import rejection_sampler
 
