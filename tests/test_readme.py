@@ -45,6 +45,7 @@ def test_what_has_a_unit_says_it() -> None:
     units = {name: unit for name, (_, _, unit) in rows().items() if unit}
     assert units == {
         "arms": "drafts per request", "min_k": "drafts per request", "max_itl_ms": "ms", "budget": "ratio",
+        "trace_max_mb": "MB",
     }  # fmt: skip
 
 
