@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from adaptk.quoted import visible
+
 
 class Progress:
     """Says on standard error what is being done, how far it is and how long it may still take; a context manager.
@@ -42,7 +44,7 @@ class Progress:
     def doing(self, what: str) -> None:
         """Name the piece in work."""
         if self._task is not None:
-            self._bar.update(self._task, description=what)
+            self._bar.update(self._task, description=visible(what))
 
     def done(self, what: str) -> None:
         """Count one piece as finished."""
@@ -64,6 +66,7 @@ class Progress:
 
     def say(self, what: str) -> None:
         """Print a line that stays."""
+        what = visible(what)
         if self._bar is not None:
             self._bar.console.print(what, highlight=False, markup=False)
         elif sys.stderr is not None:
@@ -71,6 +74,7 @@ class Progress:
 
     def _show(self, what: str, share: float, at: str, seconds_left: float | None) -> None:
         ends = None if seconds_left is None else time.monotonic() + seconds_left
+        what = visible(what)
         if self._task is None:
             self._task = self._bar.add_task(what, total=1.0, at=at, ends=ends)
         self._bar.update(self._task, completed=share, description=what, at=at, ends=ends)

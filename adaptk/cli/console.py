@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from adaptk.outputs import write_whole
 from adaptk.progress import Progress
+from adaptk.quoted import visible
 from adaptk.spans import Span, Spans, plain
 
 if TYPE_CHECKING:
@@ -67,17 +69,20 @@ def print_spans(lines: Sequence[Spans]) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     try:
         for line in lines:
-            console.print(Text.assemble(*((span.text, span.style) for span in line)))
+            console.print(Text.assemble(*((visible(span.text), span.style) for span in line)))
     except BrokenPipeError:
         discard_output()
 
 
 def print_text(text: str) -> None:
-    """Print text as it is; a reader that has gone away, and an output closed from the start, are no errors."""
+    """Print text, less what would steer a terminal, as names in a file may.
+
+    A reader that has gone away, and an output closed from the start, are no errors.
+    """
     if sys.stdout is None:
         return
     try:
-        print(text, flush=True)
+        print(visible(text), flush=True)
     except BrokenPipeError:
         discard_output()
 
@@ -85,6 +90,11 @@ def print_text(text: str) -> None:
 def print_json(document: Any) -> None:
     """Print a document of structs, lists and plain values."""
     print_text(formatted(document))
+
+
+def print_encoded(text: str) -> None:
+    """Print JSON that is text already."""
+    print_text(_escaped(text).rstrip())
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -99,17 +109,24 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def formatted(document: Any) -> str:
-    """A document as JSON, indented."""
+    """A document as JSON, indented; signs that cannot be seen are escaped, so that a terminal may show it."""
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return _escaped(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+
+
+def _escaped(text: str) -> str:
+    """JSON of the same meaning; outside strings only ends of lines and tabs cannot be seen."""
+    if visible(text) == text:
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def tell(text: str) -> None:
     """Print a line on standard error, if anybody may read it there."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            print(visible(text), file=sys.stderr, flush=True)
 
 
 class Fail(Protocol):

@@ -81,8 +81,6 @@ def finding_lines(finding: Finding) -> Iterator[Spans]:
 
 
 def _wrapped(text: str, first: str) -> list[str]:
-    # A path or a variable may hold signs that would steer the terminal.
-    text = "".join(sign if sign.isprintable() or sign.isspace() else "?" for sign in text)
     return textwrap.wrap(
         text,
         WIDTH - len(_INDENT),

@@ -6,10 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from adaptk._version import __version__
 from adaptk.cli.completion import add_completion
 from adaptk.cli.console import discard_output, tell
+from adaptk.quoted import visible
 
 INTERRUPTED = 130
 EPILOG = """\
@@ -24,9 +26,16 @@ def commands() -> tuple[ModuleType, ...]:
     return doctor, profile, surface, table, mode, top, report, grafana, replay, demo
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells errors without what would steer a terminal: names of files may be arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="adaptk",
         description="Pick the number of draft tokens for every step of vLLM's engine loop.",
         epilog=EPILOG,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import accept_any_sign, failing, guarded, print_lines, print_text
+from adaptk.cli.console import accept_any_sign, failing, guarded, print_encoded, print_lines, print_text
 from adaptk.cli.durations import duration
 from adaptk.cli.measuring import ending_politely, tell_if_busy
 from adaptk.cli.profilebar import Bar
@@ -197,17 +197,17 @@ def _report(profile: Profile, request: Request) -> None:
     if profile.table is None:
         return
     _show(profile.table, request.out, profile.notes)
-    print("\n".join(textwrap.wrap(profile.summary, 80)))
+    print_text("\n".join(textwrap.wrap(profile.summary, 80)))
     for tax in profile.taxes:
         interval = "" if tax.low is None or tax.high is None else f" [{tax.low:.2f},{tax.high:.2f}]"
         where = "" if tax.context is None else f", context {tax.context:g}"
-        print(f"K=0 over no drafter, batch {tax.batch}{where}: {tax.ratio:.2f}{interval}")
+        print_text(f"K=0 over no drafter, batch {tax.batch}{where}: {tax.ratio:.2f}{interval}")
     if any(tax.high is not None and tax.high < 1.0 for tax in profile.taxes):
-        print("A drafter makes K=0 no faster: this machine was not the same for both engines. Measure again.")
+        print_text("A drafter makes K=0 no faster: this machine was not the same for both engines. Measure again.")
 
 
 def _print_file(out: Path) -> None:
-    print_text(out.read_text(encoding="utf-8").rstrip())
+    print_encoded(out.read_text(encoding="utf-8"))
 
 
 def _show(table: GoodputTable, out: Path, notes: list[str]) -> None:
@@ -217,8 +217,8 @@ def _show(table: GoodputTable, out: Path, notes: list[str]) -> None:
     seen = survey(table, None, None)
     print_lines([*show.run_lines(seen, table), *show.tie_lines(seen)])
     for note in notes:
-        print("\n".join(textwrap.wrap(f"Note: {note}", 80, subsequent_indent="  ")))
-    print(f"Table: {out} (adaptk table show, check, export --vllm)")
+        print_text("\n".join(textwrap.wrap(f"Note: {note}", 80, subsequent_indent="  ")))
+    print_text(f"Table: {out} (adaptk table show, check, export --vllm)")
 
 
 def _how_to_go_on(doing: Doing | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptk.cli import options
-from adaptk.cli.console import Ticker, failing, guarded, print_lines, print_text, tell
+from adaptk.cli.console import Ticker, failing, guarded, print_encoded, print_lines, print_text, tell
 from adaptk.cli.replaylist import give_list
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         rows = document(done.rows, command, source.skipped, done.cut_short, notes, source.measured_tokens_per_s)
         if printed:
-            print_text(rows.decode().rstrip())
+            print_encoded(rows.decode())
         else:  # before anything is shown: whoever reads that may be gone
             write_whole(arguments.json, rows)
     if not printed:

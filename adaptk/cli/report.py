@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options
-from adaptk.cli.console import accept_any_sign, failing, guarded, print_lines, print_text, tell
+from adaptk.cli.console import accept_any_sign, failing, guarded, print_encoded, print_lines, print_text, tell
 
 if TYPE_CHECKING:
     from adaptk.progress import Progress
@@ -110,7 +110,7 @@ def _report(arguments: argparse.Namespace) -> int:
         write_html(out, findings)
         made.append(f"Report: {out}")
     if document == options.STDOUT:
-        print_text(to_json(findings).decode().rstrip())
+        print_encoded(to_json(findings).decode())
     else:
         print_lines(report_lines(findings, made))
     if save is not None and table is None:  # at the end: the analysis took its time, and what it found stands

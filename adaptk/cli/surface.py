@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adaptk.cli import options as shared
-from adaptk.cli.console import accept_any_sign, discard_output, failing, print_lines, print_text
+from adaptk.cli.console import accept_any_sign, discard_output, failing, print_encoded, print_lines
 from adaptk.cli.durations import duration
 from adaptk.cli.surfacebar import Budgeted
 
@@ -185,7 +185,7 @@ def _measure(arguments: argparse.Namespace, machine: Machine, options: Options, 
     if not latest:
         return _nothing(outcome.interrupted, trouble)
     if arguments.json and trouble is None:
-        print_text(arguments.out.read_text(encoding="utf-8").rstrip())
+        print_encoded(arguments.out.read_text(encoding="utf-8"))
     elif not arguments.json:
         _show(latest[0], options, outcome, arguments.tp, None if trouble else arguments.out)
     if trouble is not None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
 from adaptk.live.snapshot import Cell, CellBelief, Counts, PositionBelief, Snapshot
+from adaptk.quoted import printable
 
 _Labels = Mapping[str, str]
 _Key = Callable[[_Labels], Any]
 _MOST_DRAFTS = 100_000
+# What a page may hold that somebody else serves: far more than an engine has to say, and little enough to be read and
+# shown within a blink.
+MOST_LINES = 50_000
+MOST_ENGINES = 1_000
+_MOST_KEYS = 4_096  # that one field of an engine is told by
+_LONGEST = 8_192  # signs of a line
+_LONGEST_KEPT = 512  # ... whose labels are kept for the next page
 
 
 class PageError(ValueError):
@@ -119,20 +127,30 @@ def snapshots(text: str) -> tuple[Snapshot, ...]:
     if find_spec("prometheus_client") is None:
         raise ModuleNotFoundError("prometheus_client is not installed, metrics need it: pip install 'adaptk[tools]'")
     made: dict[tuple[str, str, str], _Builder] = {}
-    lines = text.split("\n")
-    skipped = int(lines.pop().startswith("adaptk_"))
-    for line in lines:
-        if line.startswith("adaptk_"):
-            parsed = _sample(line)
-            if parsed is None:
-                skipped += 1
-            else:
-                name, labels, value = parsed
-                who = (labels.get("model_name", ""), labels.get("engine", ""), labels.get("instance", ""))
-                skipped += not made.setdefault(who, _Builder()).take(name, labels, value)
+    skipped = 0
+    for number, line in enumerate(_lines(text)):
+        if number >= MOST_LINES or len(made) > MOST_ENGINES:
+            most = f"{MOST_LINES} lines about adaptk, or {MOST_ENGINES} engines"
+            raise PageError(f"its page has more than {most}: name ports of single engines")
+        parsed = _sample(line[:-1]) if line.endswith("\n") and len(line) <= _LONGEST else None
+        if parsed is None:
+            skipped += 1
+        else:
+            name, labels, value = parsed
+            who = (labels.get("model_name", ""), labels.get("engine", ""), labels.get("instance", ""))
+            skipped += not made.setdefault(who, _Builder()).take(name, labels, value)
     if not made:
         raise PageError(_stranger(text))
     return tuple(builder.snapshot(*who, skipped) for who, builder in made.items())
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Those about adaptk, each with its end if it has one."""
+    at = 0 if text.startswith("adaptk_") else text.find("\nadaptk_") + 1 or None
+    while at is not None:
+        end = text.find("\n", at) + 1 or len(text)
+        yield text[at:end]
+        at = text.find("\nadaptk_", end - 1) + 1 or None
 
 
 def _stranger(text: str) -> str:
@@ -166,18 +184,18 @@ class _Builder:
     def _place(self, name: str, labels: _Labels, value: float) -> None:
         if name in _COUNTERS:
             field, key = _COUNTERS[name]
-            self._counts[field][key(labels)] = max(value, 0.0)
+            self._counts[field][_known(self._counts[field], key(labels))] = max(value, 0.0)
         elif name in _BELIEFS:
-            self._cells[_cell(labels)][_BELIEFS[name]] = value
+            self._cells[_known(self._cells, _cell(labels))][_BELIEFS[name]] = value
         elif name in _POSITIONS:
-            self._positions[_position(labels)][_POSITIONS[name]] = value
+            self._positions[_known(self._positions, _position(labels))][_POSITIONS[name]] = value
         elif name in _NUMBERS:
             field, read = _NUMBERS[name]
             self._fields[field] = read(value)
         elif name in _WORDS:
             self._fields.update({field: labels.get(label, "") for field, label in _WORDS[name].items()})
         elif name == "adaptk_table_k":
-            self._table_k[labels["batch"]] = _small(value)
+            self._table_k[_known(self._table_k, labels["batch"])] = _small(value)
         elif name == "adaptk_mode" and value > 0.0:
             self._fields["mode"] = labels["mode"]
 
@@ -196,12 +214,20 @@ class _Builder:
         )
 
 
+def _known(held: Mapping[Any, Any], key: Any) -> Any:
+    """The key, if there is room for it."""
+    if len(held) >= _MOST_KEYS and key not in held:
+        raise ValueError
+    return key
+
+
 def _sample(line: str) -> tuple[str, _Labels, float] | None:
     """Name, labels and value of a line; ``None`` if it is broken."""
     if " # " in line:  # an exemplar, with braces of its own
         return _parsed(line)
     end = line.rfind("}") + 1 or line.find(" ")
-    series, rest = _series(line[:end]), line[end:].split(None, 1)
+    series = _series(line[:end]) if end <= _LONGEST_KEPT else _read_series(line[:end])
+    rest = line[end:].split(None, 1)
     if series is None or not rest:
         return None
     try:
@@ -211,10 +237,12 @@ def _sample(line: str) -> tuple[str, _Labels, float] | None:
 
 
 # The parser takes some 70 microseconds a line, and the same series come with every page of every engine.
-@lru_cache(maxsize=1 << 16)
-def _series(text: str) -> tuple[str, _Labels] | None:
+def _read_series(text: str) -> tuple[str, _Labels] | None:
     parsed = _parsed(f"{text} 0")
     return None if parsed is None else parsed[:2]
+
+
+_series = lru_cache(maxsize=1 << 16)(_read_series)
 
 
 def _parsed(line: str) -> tuple[str, _Labels, float] | None:
@@ -225,8 +253,3 @@ def _parsed(line: str) -> tuple[str, _Labels, float] | None:
     except (ValueError, IndexError):
         return None
     return sample.name, {printable(key): printable(text) for key, text in sample.labels.items()}, float(sample.value)
-
-
-def printable(text: str) -> str:
-    """Text with a substitute for each sign that would steer the terminal."""
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else "�" for sign in text)

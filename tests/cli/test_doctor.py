@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from adaptk.cli import doctormeasure
+from adaptk.cli.console import print_spans
 from adaptk.cli.doctorlines import meaning, tax_lines
 from adaptk.cli.doctorshow import Waiting, finding_lines, report_lines
 from adaptk.cli.main import main
@@ -143,7 +144,12 @@ def test_long_findings_keep_within_the_page(status: Status) -> None:
     long = plain(next(finding_lines(Finding("vllm.x", status, "x" * 100))))
     assert long == f"{status:<6}{'x' * 100}"  # a path can be copied whole
     assert [plain(line) for line in finding_lines(Finding("vllm.x", status, ""))] == [status]
-    assert plain(next(finding_lines(Finding("vllm.x", status, "a\x1b[31m\udcffb")))) == f"{status:<6}a?[31m?b"
+
+
+def test_signs_that_steer_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path or a variable may hold them, and bytes that are no text."""
+    print_spans(list(finding_lines(Finding("vllm.x", "ok", "a\x1b[31m\udcffb"))))
+    assert capsys.readouterr().out == "ok    a�[31m�b\n"
 
 
 def test_waiting_shows_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,11 @@ class Engine:
         self.gauges: dict[str, float] = {
             "active": 1, "chosen_k": 3, "played_k": 3 if mode == "on" else 1, "batch_size": 12, "drafter_dead": 0,
             "timing_untrusted": 0, "last_step_timestamp_seconds": NOW, "beliefs_timestamp_seconds": NOW,
-            "exploration_balance_seconds": 0.25,
+            "exploration_balance_seconds": 0.25, "state_timestamp_seconds": NOW,
         }  # fmt: skip
         self.counters: dict[str, float] = {"faults": 0, "weights_changes": 0, "trace_dropped_rows": 0}
+        self.counters |= {"trace_rows": 400, "trace_written_bytes": 120_000, "trace_removed_rows": 0}
+        self.counters |= {"trace_failures": 0, "state_saves": 2, "state_failures": 0}
         self.reference = {"played": 1.0, "k0": 0.8, "table": 0.9, "vllm": 1.0, "adaptk": 1.0 if mode == "on" else 1.2}
         self.alarms = {"acceptance": 0.0, "time": 0.0}
         self.inactive: str | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from adaptk.quoted import plain
 from adaptk.replay.registry import GREEDY
 from adaptk.replay.views.aggregate import Summary
 from adaptk.replay.views.story import Arm, Story
@@ -15,6 +17,7 @@ WIDTH_INCHES = 5.0  # as wide as a column of the report on a desk, and legible o
 DPI = 150
 NARROWEST = 0.05
 """Least span of an axis of ratios: smaller ones would make luck look like a difference."""
+_MOST_NAME = 40
 
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
@@ -47,7 +50,8 @@ def goodput_picture(parts: Sequence[Summary]) -> Picture:
         axes.plot([value], [i], "o", color=colour, markersize=5)
     axes.axvline(1.0, color=BLACK, linewidth=0.8, linestyle="--")
     axes.set(xlabel="oracle ratio", ylim=(len(known) - 0.4, -0.6), xlim=_at_least(axes.get_xlim(), NARROWEST))
-    axes.set_yticks(range(len(known)), [part.policy for part in known])
+    # Names may come from a file, and hold dollar signs, which would start a formula.
+    axes.set_yticks(range(len(known)), [plain(part.policy, _MOST_NAME) for part in known], parse_math=False)
     for label in axes.get_yticklabels():
         if label.get_text() == "adaptk":
             label.set_fontweight("bold")
@@ -203,5 +207,7 @@ def _figure(height: float) -> Any:
 
 def _png(figure: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, pil_kwargs={"optimize": True})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font has not is drawn as boxes
+        figure.savefig(buffer, format="png", dpi=DPI, pil_kwargs={"optimize": True})
     return buffer.getvalue()
