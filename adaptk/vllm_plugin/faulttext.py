@@ -30,7 +30,7 @@ def short(error: BaseException) -> str:
     >>> short(ValueError("secret"))
     'ValueError'
     """
-    kind = plain(type(error).__name__, _MOST_SIGNS)
+    kind = plain(type(error).__name__)
     frames = traceback.extract_tb(error.__traceback__, limit=-_MOST_FRAMES)
     own = [frame for frame in frames if _within(frame.filename, _CORE)]
     place = (own or frames)[-1:]
@@ -60,13 +60,13 @@ def _chained(error: BaseException) -> Iterator[tuple[BaseException, str]]:
 
 
 def _last_line(error: BaseException) -> str:
-    kind = type(error)
+    kind, name = type(error), plain(type(error).__qualname__)
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     place = frames[-1].filename if frames else ""
     in_core = _within(place, _CORE) and not _within(place, _PLUGIN)
     if in_core or (kind in _OF_THE_CODE and _within(place, _PLUGIN)):
-        return f"{kind.__qualname__}: {plain(str(error), _MOST_SIGNS)}"
-    return f"{kind.__qualname__} (its message may hold what users sent, and is not shown)"
+        return f"{name}: {plain(str(error), _MOST_SIGNS)}"
+    return f"{name} (its message may hold what users sent, and is not shown)"
 
 
 def _within(file: str, folder: Path) -> bool:
