@@ -6,8 +6,8 @@
    and clock: they must be the same, byte for byte.
 2. The wheel goes into an empty environment with nothing but what it needs. The whole core must load there, its
    commands run, vLLM's entry point be listed, and mypy see its types.
-3. With the extra ``tools``, pytest and hypothesis beside it, the quick tests of the core, and those of reports and
-   commands, run there out of the sdist, whose own package is taken away.
+3. With the extra ``tools``, pytest and hypothesis beside it, the quick tests of the core, and those of commands and
+   pages, run there out of the sdist, whose own package is taken away.
 
 Needs git, a package index, and some six minutes. Ends with status 1 at the first thing that fails. ``--out`` leaves the
 two files there.
@@ -36,8 +36,7 @@ QUICK = (
     "tablecheck", "tabledrafts", "tablefile", "tablekey", "tablerows", "thompson", "trace", "trace_cut",
     "tracepieces"
 )  # fmt: skip
-TOOLS = ("tests/cli/test_main.py", "tests/cli/test_report.py", "tests/cli/test_table.py", "tests/cli/test_grafana.py",
-         "tests/report", "tests/live")  # fmt: skip
+TOOLS = ("tests/cli/test_main.py", "tests/cli/test_grafana.py", "tests/cli/test_table.py", "tests/live")
 USER = """\
 from adaptk import Controller, GoodputTable, StepRecord
 
@@ -158,7 +157,7 @@ def tests_pass(built: Built, python: Path, folder: Path) -> None:
     _pip(python, folder, "install", f"{built.wheel}[tools]", "pytest", "hypothesis")
     _pip(python, folder, "check")
     _say(f"The core's quick tests: {_tests(python, sources, [f'tests/test_{name}.py' for name in QUICK])}")
-    _say(f"Those of reports and commands: {_tests(python, sources, TOOLS)}")
+    _say(f"Those of commands and pages: {_tests(python, sources, TOOLS)}")
 
 
 def _tests(python: Path, sources: Path, chosen: Sequence[str]) -> str:
