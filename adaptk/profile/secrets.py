@@ -7,11 +7,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 _SECRET = re.compile(r"api-key|token$|password|secret")
+# Secrets inside a value: entries of JSON, users in addresses, their queries, and what the well-known ones look like.
+_NAME = r'"[^"]{0,80}(?:api[-_]?key|password|secret|credential|token(?="))[^"]{0,80}"'
+_INSIDE = (
+    (rf"({_NAME}\s{{0,9}}:\s{{0,9}})" + r'(?:"(?:[^"\\]|\\.)*"|[^,}\]\s"]+)', r'\1"..."'),
+    (r"(?<=://)[^/\s@\"']{1,300}@", "...@"),
+    (r"([?&][\w-]{0,40}(?:key|token|secret|password|sig|signature)=)[^&\s\"']+", r"\1..."),
+    (r"\b(?:hf_|sk-|AKIA|ghp_|glpat-)[\w-]{16,}", "..."),
+)
 _FOLDER = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2})?/(?:[^/\s\"',]+/)*(?=[^/\s\"',]+)")
 
 
 def shown_command(command: Sequence[str]) -> str:
-    """A command as it may be passed on: without keys and tokens, and of paths the last part.
+    """A command as it may be passed on: without keys, tokens and passwords, and of paths the last part.
 
     Examples
     --------
@@ -24,12 +32,18 @@ def shown_command(command: Sequence[str]) -> str:
     for part, secret in _parts(command):
         name, equals, _ = part.partition("=")
         if not secret:
-            shown.append(shlex.quote(_FOLDER.sub("", part)))
+            shown.append(shlex.quote(_FOLDER.sub("", _public(part))))
         elif part.startswith("--"):
             shown.append(f"{name}=..." if equals else name)
         elif shown[-1] != "...":
             shown.append("...")
     return " ".join(shown)
+
+
+def _public(part: str) -> str:
+    for pattern, instead in _INSIDE:
+        part = re.sub(pattern, instead, part, flags=re.IGNORECASE)
+    return part
 
 
 def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:

@@ -62,13 +62,15 @@ class PresenceEngine:
         Whether it is switched on, by its environment variable.
     log
         A file for what vLLM prints.
+    more
+        Variables of adaptk beside those that switch it on.
     """
 
-    def __init__(self, model: Path, dtype: str, adaptk: bool, log: Path) -> None:
+    def __init__(self, model: Path, dtype: str, adaptk: bool, log: Path, **more: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._log = log
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, model, dtype, adaptk, log))
+        self._process = context.Process(target=_serve, args=(theirs, model, dtype, adaptk, log, more))
         self._process.start()
         theirs.close()
 
@@ -99,14 +101,14 @@ class PresenceEngine:
             self._process.join(5)
 
 
-def _serve(connection: Connection, model: Path, dtype: str, adaptk: bool, log: Path) -> None:
+def _serve(connection: Connection, model: Path, dtype: str, adaptk: bool, log: Path, more: dict[str, str]) -> None:
     os.setsid()  # an interrupt at the terminal is the parent's affair
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     for name in [name for name in os.environ if name == "ADAPTK" or name.startswith("ADAPTK_")]:
         del os.environ[name]
-    os.environ.update(ENVIRONMENT | (SETTINGS if adaptk else {}))
+    os.environ.update(ENVIRONMENT | (SETTINGS | more if adaptk else {}))
     engine = _Engine(model, dtype, adaptk)
     try:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -12,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptk.settings import Settings
+from adaptk import Controller, Settings, StepRecord
 from adaptk.vllm_plugin.metrics import server
+from adaptk.vllm_plugin.metrics.page import Page
 from adaptk.vllm_plugin.metrics.request import MOST_BYTES, Request, read
 from adaptk.vllm_plugin.metrics.server import MOST, MetricsServer
+from adaptk.vllm_plugin.metrics.sums import Sums
+from adaptk.vllm_plugin.steering import Steering
 from tests.security.rude import ASKS, Here, connected, crowd, everything, links, said, until
 
 
@@ -237,6 +241,26 @@ def test_scraping_without_a_pause_costs_little() -> None:
             thread.join()
     assert 2 <= len(made) <= 3 * 0.05 * lasts_s / cost_s
     assert len(set(made)) > 1
+
+
+def test_a_page_is_bounded_whatever_was_served() -> None:
+    """Requests by the thousand and a name without end: its rows are those of powers of two and of arms, some kB."""
+    controller = Controller(None, arms=(0, 1, 3, 7), seed=0)
+    steering, sums = Steering(controller, 7), Sums(7)
+    for batch in (*range(1, 32), *range(32, 10_000, 23)):
+        k = controller.choose(batch)
+        drafts = [k] * batch
+        record = StepRecord(batch_size=batch, elapsed_ms=10.0, k=k, drafted=drafts, accepted=drafts, context_tokens=1)
+        sums.observe(controller, record, 7)
+    sums.hand_over(controller)
+    page = Page(steering, sums, ("m" * 100_000, "0"), {})
+    began = time.thread_time()
+    text = page("")[1].decode()
+    assert time.thread_time() - began < 2.0
+    assert "m" * 1000 in text
+    assert "m" * 1001 not in text
+    assert len(set(re.findall(r'batch="([^"]+)"', text))) == 14
+    assert len(text.replace("m" * 1000, "m")) < 200_000
 
 
 @given(st.binary(max_size=300))

@@ -18,6 +18,7 @@ from adaptk.vllm_plugin.metrics.sums import BOUNDS, Cells, Histogram, Sums
 # most steps, and short of the two seconds in which who asks wants the page.
 _PATIENCE_S = 1.0
 _LOOK_S = 0.005
+_LONGEST = 1_000  # signs of a label
 
 
 class Page:
@@ -126,8 +127,8 @@ class _Families:
 
 
 def _encodable(text: str) -> str:
-    """The text, without what stands for bytes of a path that are no UTF-8: one such would cost the whole page."""
-    return text.encode("utf-8", "replace").decode()
+    """The text in bounds, without what stands for bytes of a path that are no UTF-8: one such would cost the page."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode()
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
