@@ -455,13 +455,6 @@ def test_decodes_are_told_to_who_can_take_them_by_name() -> None:
     assert not _takes(lambda batch_size, context_tokens, decodes, /: 0, "decodes")
 
 
-def test_settings_of_later_versions_are_named(model: Path, log: Lines) -> None:
-    """A setting that this version does not serve gets one warning, and is not silently dropped."""
-    settings = Settings(mode="on", state="s")
-    assert build_scheduler(adaptive(Scheduler, settings=settings), build_config(model)).adaptk.active
-    assert len(log.having("ADAPTK_STATE is not available")) == 1
-
-
 class TestTraceHeader:
     """The first line of a trace says what a reader needs to go on from."""
 
