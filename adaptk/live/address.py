@@ -14,7 +14,7 @@ MOST = 2_000
 _PORTS = re.compile(
     r"(?:(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:/?#\s@\[\]]+)?:)?(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?", re.A
 )
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 -- what is asked for there is here
 
 
 class Address(NamedTuple):

@@ -161,7 +161,7 @@ def _card() -> dict[str, Any]:
     card = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     where = [] if card is None else ["-i", f"GPU-{card}"]
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 -- no shell; nothing of it was given by a user
             [command, *where, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"],
             capture_output=True, text=True, timeout=10, check=True,
         )  # fmt: skip

@@ -1,6 +1,7 @@
-"""Inputs that are far too large, each read in a process of its own that may hardly grow: ``python -m tests.security.bounds``.
+"""Inputs that are far too large, each read in a process of its own that may hardly grow.
 
-Prints a JSON object per case: what came of it, the processor's seconds and the memory that it took at most.
+``python -m tests.security.bounds`` prints a JSON object per case: what came of it, the processor's
+seconds and the memory that it took at most.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _as_many_as_may_be(folder: Path) -> object:
 
 def _long_names(folder: Path) -> object:
     """Names of a megabyte above a million entries: a message per entry would be a terabyte."""
-    text = '{"schema_version":1,"schedule":[[1,2,3]],"meta":{"%s":[%s]}}' % ("x" * 2**20, ",".join(["0"] * 10**6))
+    fields = {"schema_version": 1, "schedule": [[1, 2, 3]], "meta": {"x" * 2**20: [0] * 10**6}}
+    text = json.dumps(fields, separators=(",", ":"))
     return GoodputTable.load(written(folder / "t.json", text))
 
 
@@ -124,7 +126,7 @@ def _observed(**fields: Any) -> Callable[[Path], object]:
 
 def _layers(folder: Path) -> object:
     listed = json.dumps({**_TINY, "num_hidden_layers": 4096, "num_experts": 8, "num_experts_per_tok": 2,
-                         "moe_layers": list(range(10**6, 10**6 + 500_000)), "mlp_only_layers": [0] * 10**5})  # fmt: skip
+                         "moe_layers": [*range(10**6, 1_500_000)], "mlp_only_layers": [0] * 10**5})  # fmt: skip
     return read_config(written(folder / "config.json", listed))
 
 
