@@ -51,7 +51,9 @@ class Control:
         try:
             thread.start()
         except RuntimeError as error:  # the process may have no more of them
-            logger.warning("adaptk takes its mode from %s at the start only: %s; raise the limit of threads", path, error)
+            logger.warning(
+                "adaptk takes its mode from %s at the start only: %s; raise the limit of threads", path, error
+            )
 
     def stop(self) -> None:
         """End the thread; waits for nothing."""
