@@ -285,11 +285,15 @@ class Collector:
             drafted[i], accepted[i], index[i] = 0, 0, None
         step.drafted, step.accepted, step.index = drafted, accepted, index
 
+    def forget(self, finished: Iterable[str]) -> None:
+        """Requests are over: of a step that is recorded this is seen, of any other one it must be told."""
+        for rid in finished:
+            self._numbers.pop(rid, None)
+
     def _number(self, step: Step, result: Any) -> list[int]:
         """The numbers of the step's requests, in the order of its drafts."""
         numbers = self._numbers
-        for rid in step.output.finished_req_ids:
-            numbers.pop(rid, None)
+        self.forget(step.output.finished_req_ids)
         ids = list(result.req_ids if step.index is None else step.output.num_scheduled_tokens)
         for rid in ids:
             if rid not in numbers:
