@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 
-def container_sizes(owner: Any) -> Counter[str]:
+def container_sizes(owner: Any, named: str = "") -> Counter[str]:
     """Entries per container, by the way to it; those that stand in one container are added up."""
     sizes: Counter[str] = Counter()
+    for name, value in _containers(owner, named):
+        sizes[name] += value.size if isinstance(value, np.ndarray) else len(value)
+    return sizes
+
+
+def empty_caches(owner: Any) -> None:
+    """Empty all dictionaries whose name is in ``CACHES``."""
+    for name, value in list(_containers(owner)):
+        if isinstance(value, dict) and name.split(".")[-1] in CACHES:
+            value.clear()
+
+
+def _containers(owner: Any, named: str = "") -> Iterator[tuple[str, Any]]:
+    """Every container that can be reached, once, by the way to it."""
     seen: set[int] = set()
-    waiting = [(type(owner).__name__, owner)]
+    waiting = [(named or type(owner).__name__, owner)]
     while waiting:
         name, value = waiting.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, dict | list | tuple | set | frozenset | deque):
-            sizes[name] += len(value)
+            yield name, value
             entries = value.values() if isinstance(value, dict) else value
             waiting += [(f"{name}[]", entry) for entry in entries if not isinstance(entry, int | float | str)]
         elif isinstance(value, np.ndarray):
-            sizes[name] += value.size
+            yield name, value
         elif type(value).__module__.startswith("adaptk."):
             waiting += [(f"{name}.{attribute}", entry) for attribute, entry in _attributes(value)]
-    return sizes
 
 
 def plain_state(owner: Any, left_out: Collection[str] = ()) -> dict[str, Any]:
@@ -87,7 +100,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 # Emptied when full, at so many entries at most; an entry may hold a few numbers itself.
-CACHES, FULL = {"_plan", "_rows", "_index", "_views", "_places"}, 4096
+CACHES, FULL = {"_plan", "_rows", "_index", "_views", "_places", "_prepared"}, 4096
 
 
 class HighWater:
@@ -96,8 +109,15 @@ class HighWater:
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
 
-    def look(self, owner: Any) -> None:
-        for name, size in container_sizes(owner).items():
+    def look(self, owner: Any, named: str = "") -> None:
+        self._raise(container_sizes(owner, named))
+
+    def join(self, other: HighWater) -> None:
+        """Take over what is larger elsewhere."""
+        self._raise(other.sizes)
+
+    def _raise(self, sizes: Mapping[str, int]) -> None:
+        for name, size in sizes.items():
             self.sizes[name] = max(size, self.sizes.get(name, 0))
 
     def grown(self, before: HighWater, slack: int) -> dict[str, tuple[int, int]]:
