@@ -125,10 +125,10 @@ class TestGoingOn:
         serve(scheduler, accept=0.0)
         scheduler.shutdown()
         unlimited = started(model, path, budget=0.0).adaptk.controller
-        assert {unlimited.choose(8) for _ in range(100)} == {0}
-        controller = started(model, path, min_k=3, budget=0.0).adaptk.controller
+        assert min(unlimited.choose(8) for _ in range(100)) < 7
+        controller = started(model, path, min_k=7, budget=0.0).adaptk.controller
         assert controller.counters["steps"] > 20
-        assert {controller.choose(8) for _ in range(100)} == {3}
+        assert {controller.choose(8) for _ in range(100)} == {7}
 
     def test_the_limits_of_graphs_are_the_engines(
         self, model: Path, path: Path, monkeypatch: pytest.MonkeyPatch
