@@ -385,6 +385,42 @@ class TestChange:
         assert trials(posterior, 2) == pytest.approx(RESTART_WEIGHT)
         assert logit(mean(posterior, 2)) - anchors[2] == pytest.approx(np.average(moves, weights=weights))
 
+    def test_a_fall_is_cut_at_six_too(self) -> None:
+        """From 0.99 to nothing: 4.6 log odds and as many below zero; what nobody reached falls by 6."""
+        posterior = AcceptancePosterior(2, [0.99, 0.9])
+        posterior.settle()
+        anchors = [logit(mean(posterior, j)) for j in range(2)]
+        while not posterior.observe([1] * 60, [0] * 60, asked=1, decodes=60):
+            pass
+        n = trials(posterior, 0) - RESTART_WEIGHT
+        assert logit(0.5 / (n + 1.0)) - anchors[0] < -8.0
+        assert logit(mean(posterior, 1)) - anchors[1] == pytest.approx(-6.0)
+
+    @pytest.mark.parametrize("reached", [2, 3])
+    def test_three_trials_speak_for_their_position_two_do_not(self, reached: int) -> None:
+        """The first position falls; of the second two or three drafts were reached, none accepted. All by hand."""
+        posterior = AcceptancePosterior(2, [0.8, 0.5])
+        posterior.settle()
+        anchors = [logit(mean(posterior, j)) for j in range(2)]
+        hits, steps = [], 0
+        while True:
+            hits.append(int(steps < reached))
+            steps += 1
+            if posterior.observe([2] * 12, [hits[-1]] + [0] * 11, asked=2, decodes=12):
+                break
+        run = round((trials(posterior, 0) - RESTART_WEIGHT) / 12.0)
+        assert run == len(hits)
+        n, s = (12 * run, reached), (reached, 0)
+        moves, weights = [], []
+        for j in range(2 if reached == 3 else 1):
+            p = (s[j] + 0.5) / (n[j] + 1.0)
+            moves.append(logit(p) - anchors[j])
+            weights.append(n[j] * p * (1.0 - p))
+        odds = math.exp(anchors[1] + np.average(moves, weights=weights))
+        assert posterior.beta[1] == pytest.approx(reached + RESTART_WEIGHT / (1.0 + odds))
+        assert posterior.alpha[1] == pytest.approx(RESTART_WEIGHT * odds / (1.0 + odds))
+        assert posterior._dilution == [1.0, 1.0]
+
     def test_a_restart_counts_in_trials_at_a_peculiar_batch_size_too(self) -> None:
         """Beside the guess stand whole steps of the batch: hits and misses are what would have been seen elsewhere."""
         posterior, rng = AcceptancePosterior(1, [0.8]), np.random.default_rng(0)
@@ -488,6 +524,15 @@ class TestChange:
         play(posterior, rng, 0.5, 1, 1, 320)
         data = posterior.snapshot()["scatter"]
         assert data["_square"] / data["_variance"] == pytest.approx(1.0, abs=0.05)
+
+    def test_a_step_that_is_certain_has_a_variance_of_a_hundredth(self) -> None:
+        """All is accepted for 1,000 steps: what is expected to scatter is small, and never none, to divide by."""
+        posterior = AcceptancePosterior(1, [0.9])
+        for _ in range(1000):
+            posterior.observe([1], [1], asked=1, decodes=1)
+        p = mean(posterior, 0)
+        assert p * (1.0 - p) < 0.005
+        assert posterior.snapshot()["scatter"]["_variance"] == pytest.approx(0.01, rel=0.1)
 
     def test_a_rise_from_02_to_085_is_detected_within_8_steps(self) -> None:
         for seed in range(5):

@@ -5,15 +5,16 @@
 
 Draws mutants of mutmut's from the modules in ``targets.py``, each by its share, and runs the tests named there against
 each: those that pass, take less than 10 s and run the changed lines, the module's own first, then the fastest first, as
-many as take 20 s together, until one fails. A mutant lives in the memory of a fork, never in a file. Hypothesis is
-derandomised. Per module it says how many were drawn, killed (a test failed), timed out (a test took 10 times its time
-and 10 s more: killed, too) and survived, and shows the survivors as diffs.
+many as take 20 s together, until one fails. A mutant lives in the memory of a fork, never in a file. Seconds are those
+of the processor, Hypothesis is derandomised. Per module it says how many were drawn, killed (a test failed), timed out
+(a test took 10 times its time and 10 s more: killed, too) and survived, and shows the survivors as diffs.
 
 Left out of the draw is what cannot change anything: annotations and docstrings, as mutmut leaves them out, and the
 ``strict`` of a ``zip``. Other mutants that change nothing a test could see stay in, as survivors.
 
 It needs mutmut (``pip install '.[mutation]'``), and some twenty minutes on one core for 300 mutants; no part of the
-suite runs it. Results are written as they come, and ``--resume`` goes on with them.
+suite runs it. Results are written as they come, and ``--resume`` goes on with them; another seed then takes over how
+long the tests take and what they run, which is measured first.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class Run:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.targets = {name: TARGETS[name] for name in given.module or TARGETS}
-        name = "-".join([f"seed{given.seed}", *(given.module or ())])
+        modules = "-".join(given.module or ["all"])
         self.results: list[report.Result] = []
         self._mutants, self._seed, self._resume = given.mutants, given.seed, given.resume
-        self._measured, self._file = given.folder / f"{name}.survey.json", given.folder / f"{name}.jsonl"
+        self._measured = given.folder / f"{modules}.survey.json"
+        self._file = given.folder / f"{modules}-{given.seed}.jsonl"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -96,7 +98,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--mutants", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--module", choices=TARGETS, action="append", help="of these alone")
-    parser.add_argument("--resume", action="store_true", help="go on with what stands in the folder")
+    parser.add_argument(
+        "--resume", action="store_true", help="take the measured tests, and results of this seed, from the folder"
+    )
     folder = Path(tempfile.gettempdir(), "adaptk-mutation")
     parser.add_argument("--folder", type=Path, default=folder, help=f"where results are kept (default: {folder})")
     given = parser.parse_args(argv)

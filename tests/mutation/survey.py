@@ -1,4 +1,4 @@
-"""How long each test takes, and which lines of the modules under mutation it runs."""
+"""How much of the processor each test takes, and which lines of the modules under mutation it runs."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def _measured(items: Sequence[pytest.Item], paths: Mapping[str, str]) -> dict[st
     for item, after in zip(items, [*items[1:], None], strict=True):
         failures.failed = False
         counter.switch_context(item.nodeid)
-        begun = time.monotonic()
+        begun = time.process_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if not failures.failed:
-            seconds[item.nodeid] = time.monotonic() - begun
+            seconds[item.nodeid] = time.process_time() - begun
     counter.stop()
     lines: dict[str, dict[str, list[int]]] = {test: {} for test in seconds}
     data = counter.get_data()

@@ -25,7 +25,9 @@ import pytest
 from tests.mutation.mutants import Mutant
 
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timed out"
+# Seconds are those of the processor: other work on the machine makes no test slow, and no mutant endless.
 SLACK, SLACK_S = 10.0, 10.0  # times a test's own seconds, and seconds on top, after which it is given up
+STUCK_S = 300.0  # by the clock, and as much again as a test may take: for what waits without end
 MOST_MEMORY = 4 << 30  # bytes that a mutant may take beyond what is there
 ENDLESS = 99  # exit status of a fork whose test took too long
 
@@ -80,7 +82,7 @@ def try_mutant(mutant: Mutant, path: Path, items: Sequence[pytest.Item], seconds
             return _first_failure(items, seconds, Path(last.name))
 
         most = sum(seconds[item.nodeid] for item in items)
-        status, killer = in_fork(work, 60.0 + 2.0 * SLACK * most)
+        status, killer = in_fork(work, STUCK_S + 2.0 * SLACK * most)
         test = last.read()
     took = time.monotonic() - begun
     if status == ENDLESS:
@@ -91,14 +93,14 @@ def try_mutant(mutant: Mutant, path: Path, items: Sequence[pytest.Item], seconds
 
 def _first_failure(items: Sequence[pytest.Item], seconds: Mapping[str, float], last: Path) -> str:
     """The node id of the first test that fails; ``last`` holds that of the one that runs."""
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(ENDLESS))
+    signal.signal(signal.SIGPROF, lambda *_: os._exit(ENDLESS))
     failures = Failures()
     items[0].config.pluginmanager.register(failures)
     for item, after in zip(items, [*items[1:], None], strict=True):
         last.write_text(item.nodeid)
-        signal.setitimer(signal.ITIMER_REAL, SLACK_S + SLACK * seconds[item.nodeid])
+        signal.setitimer(signal.ITIMER_PROF, SLACK_S + SLACK * seconds[item.nodeid])
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if failures.failed:
             return item.nodeid
     return ""
