@@ -69,7 +69,7 @@ class TraceWriter:
             if value is not None and value < 1:
                 raise TraceError(f"{name} is {value!r}: give at least 1")
         self.path = Path(path)
-        self._pending: deque[tuple[StepRecord, Decision | None]] = deque()
+        self._pending: deque[tuple[StepRecord, Decision | None, int]] = deque()
         self._max_pending, self._max_entries = max_pending, _MAX_ENTRIES
         # Counted by the caller's thread; `_taken`, `_lost` and `_failed` by the other: no lock is needed.
         self._given = self._refused = 0
@@ -116,13 +116,17 @@ class TraceWriter:
 
     def write(self, record: StepRecord, decision: Decision | None = None) -> None:
         """Hand over one row; the record must not change afterwards."""
-        given = self._given + _entries(record)
+        try:
+            entries = len(record.drafted)
+        except Exception:  # no record at all: its row is lost when it is encoded
+            entries = 0
+        given = self._given + entries
         waiting = given - self._taken
         if not self._accepting or waiting > self._max_entries or len(self._pending) >= self._max_pending:
             self._refused += 1
             return
         self._given = given
-        self._pending.append((record, decision))
+        self._pending.append((record, decision, entries))
         if self._thread is None:
             self._start()
 
@@ -136,6 +140,8 @@ class TraceWriter:
         self._stop.set()
         if self._thread is None:
             self._finish()
+            return
+        if self._thread is threading.current_thread():  # which collected what dropped this writer, and ends after this
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -197,8 +203,8 @@ class TraceWriter:
     def _encode_some(self) -> None:
         size = 0
         while self._pending and size < _CHUNK_BYTES:
-            record, decision = self._pending.popleft()
-            self._taken += _entries(record)
+            record, decision, entries = self._pending.popleft()
+            self._taken += entries
             try:
                 line = self._encode(TraceRow(record, decision)) + b"\n"
                 if len(line) >= MAX_LINE:
@@ -244,13 +250,6 @@ class TraceWriter:
         self._pending.clear()
         self._lines.clear()
         self._disk.close()
-
-
-def _entries(record: StepRecord) -> int:
-    try:
-        return len(record.drafted)
-    except Exception:  # no record at all: its row is lost when it is encoded
-        return 0
 
 
 def _plain(value: Any) -> Any:

@@ -60,7 +60,7 @@ def _trace(path: str, settings: Settings, ranks: int) -> Iterator[Finding]:
     free = shutil.disk_usage(first.absolute().parent).free
     what = f"the trace {path} can be written{capped}{aside}"
     if free < (_ROOM if settings.trace_max_mb is None else settings.trace_max_mb * 10**6):
-        room = f"{free / 2**20:.0f} MiB are left there; a step at batch 8 takes about 300 bytes"
+        room = f"{free / 2**20:.0f} MiB are left there; a step at batch 8 takes about 400 bytes"
         yield Finding(name, "warn", what, room, "make room: rows that do not fit are dropped")
     else:
         yield Finding(name, "ok", what, f"{free / 2**30:.0f} GiB are free there")

@@ -261,12 +261,12 @@ def test_too_little_is_refused_with_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_cut_off_trace_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    """The last line of a killed engine is skipped and counted."""
+    """The last line of a killed engine is left out and counted."""
     trace = _write(tmp_path / "t", _records(SimulatedEngine(0), (4,), 20))
     trace.write_bytes(trace.read_bytes()[:-30])
     table, notes = table_from_traces([trace])
     assert table.ks == ARMS
-    assert notes == [f"{trace}: 1 line could not be read"]
+    assert notes == [f"{trace}: 1 row cut off at its end"]
 
 
 def test_absurd_values_of_a_file_are_left_out(tmp_path: Path) -> None:
