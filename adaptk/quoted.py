@@ -20,7 +20,7 @@ def shown(value: object) -> str:
     ('[1, 2]', 80, 'an int of 16610 bits')
     """
     try:
-        text = _SHORT.repr(value)
+        text = _Short().repr(value)
     except (ValueError, RecursionError):  # an int of thousands of digits has none
         text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= MOST_SIGNS else text[: MOST_SIGNS - 3] + "..."
@@ -75,7 +75,7 @@ def listed(names: Collection[str], most: int = 4) -> str:
 
 
 class _Short(Repr):
-    """Looks at the first entries of what is long."""
+    """Looks at the first entries of what is long, and at no more entries in all than could be seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +83,12 @@ class _Short(Repr):
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = MOST_SIGNS
         self.maxstring = self.maxother = 10 * MOST_SIGNS
         self.maxlong = 5_000
+        self._left = 2 * MOST_SIGNS
+
+    def repr1(self, x: object, level: int) -> str:
+        """Any value, as long as there is room."""
+        self._left -= 1
+        return super().repr1(x, level) if self._left >= 0 else "..."
 
     def repr_str(self, value: str, level: int) -> str:
         """The beginning, as ``repr`` cuts nothing out of the middle."""
@@ -99,6 +105,3 @@ class _Short(Repr):
                 break
             entries.append(f"{self.repr1(key, level - 1)}: {self.repr1(entry, level - 1)}")
         return f"{{{', '.join(entries)}}}"
-
-
-_SHORT = _Short()

@@ -59,6 +59,10 @@ class TestRefusals:
         with pytest.raises(TableError, match="meta"):
             GoodputTable.from_rows([GOOD], meta=meta)
 
+    def test_a_number_in_meta_that_is_none_is_found_by_its_way(self) -> None:
+        with pytest.raises(TableError, match=r"meta\.key\.times\[1\]\.ms is nan: give a finite number or null"):
+            GoodputTable.from_rows([GOOD], meta={"key": {"times": [{}, {"ms": float("nan")}]}})
+
     def test_meta_that_holds_itself(self) -> None:
         loop: dict[str, Any] = {}
         loop["a"] = loop

@@ -165,6 +165,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "best of 10^9 arms": lambda _: GoodputTable.from_rows(_ROWS).best_k(8, arms=range(HUGE)),
     "controller of 10^9 drafts": lambda _: Controller(None, k_max=HUGE),
     "controller of 10^6 arms": lambda _: Controller(None, arms=range(10**6), k_max=10**6),
+    "controller of 1,000 arms": lambda _: Controller(None, arms=range(1000), k_max=1000),
     "arms of 10^6 in the environment": lambda _: Controller(
         None, settings=Settings.from_env({"ADAPTK_ARMS": ",".join(map(str, range(10**6)))}), k_max=10**6
     ),

@@ -23,9 +23,11 @@ from adaptk.replay.requestfiles import WorkloadError, read_requests
 from adaptk.replay.views.files import document, read_rows
 from adaptk.report.findings import from_json
 from adaptk.settings import SettingsError
+from adaptk.statefile import State, StateError, read_state, state_bytes
 from adaptk.surface.architecture import ConfigError
 from adaptk.surface.configs import read_config
 from adaptk.table import TableError
+from adaptk.tablekey import differences
 from adaptk.tabletools.correcting import correct, read_snapshot
 from adaptk.tabletools.doubts import doubts
 from adaptk.tabletools.imported import read_source
@@ -185,6 +187,24 @@ def _restore(path: Path) -> None:
 
 
 @cache
+def _states() -> list[bytes]:
+    key = {"model": "m", "device": "cpu", "capture_sizes": [1, 2, 4]}
+    return [state_bytes(State(adaptk="0.1.0", vllm="0.32.0", saved=1.7e9, key=key, snapshot=used_snapshot()))]
+
+
+def _state(path: Path) -> None:
+    """As an engine begins from it whose arms are others than the state's."""
+    state = read_state(path)
+    if state is not None:
+        differences(state.key, {"model": "m", "device": "cpu", "capture_sizes": [1, 2]})
+        controller = Controller(None, arms=(0, 5), seed=0)
+        controller.begin_from(state.snapshot)
+        for step in steps(5):
+            controller.choose(step.batch_size, step.context_tokens)
+            controller.observe(step)
+
+
+@cache
 def _replayed() -> list[bytes]:
     return [document([row(), row(policy="table", p99_ms=float("nan"))], ["replay"], 0, cut_short=False)]
 
@@ -254,6 +274,7 @@ READERS: tuple[Reader, ...] = (
     Reader("table", "table.json", _tables, _table, TableError),
     Reader("snapshot", "state.json", lambda: [json.dumps(used_snapshot()).encode(), OLD.read_bytes()], _restore,
            (TableError, ValueError)),
+    Reader("state", "state.json", _states, _state, (StateError, ValueError)),
     Reader("corrected", "state.json", lambda: [json.dumps(used_snapshot()).encode()], _correct, TableError),
     Reader("schedule", "schedule.json", lambda: [json.dumps(_CONFIG).encode(), b"[[1, 4, 7], [5, 64, 0]]"],
            lambda path: use_table(read_source(path, "schedule").table), TableError),

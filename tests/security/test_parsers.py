@@ -21,7 +21,7 @@ from tests.security.readers import READERS, Reader, restore
 from tests.snapshots import old_snapshot, used_snapshot
 
 MOST_SIGNS = 600  # of a message, the path left out
-_EXAMPLES = {"trace report": 6, "trace table": 60, "snapshot": 40, "corrected": 40}  # by what one costs
+_EXAMPLES = {"trace report": 6, "trace table": 60, "snapshot": 40, "state": 40, "corrected": 40}  # by what one costs
 _DATA = st.randoms(use_true_random=False)
 
 
