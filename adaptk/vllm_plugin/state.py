@@ -25,8 +25,10 @@ from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.statelock import Lock, lock_of
 
 INTERVAL_S = 30.0
+QUIET_S = 10.0  # the same where the engine has nothing to do: servers are ended then, by vLLM without a moment's notice
 REST_S = 1.0  # at least so long between two copies of an engine that comes to rest again and again
-_LOOK_S = 0.1  # between two looks whether the engine has handed over a copy
+_LOOK_S = 1.0  # between two looks whether it is time
+_SHORT_S = 0.05  # between two looks whether the engine has handed over a copy
 _ENDS_WITHIN_S = 2.0  # at shutdown: a disk that hangs is not waited for any longer
 _Mark = tuple[int, int, int]
 _HELD = (
@@ -55,6 +57,8 @@ class Kept(Protocol):
 
 class Keeper:
     """Keeps the file ``path`` at what one controller has learnt, as long as no other engine does.
+
+    It is saved every ``INTERVAL_S`` while the engine is at work, and ``QUIET_S`` after the last time once it rests.
 
     The engine's thread copies (``take``, ``rest``), and nothing else; a thread of its own seals, writes and renames.
     What the disk refuses is told once, counted, and tried again at the next interval. The thread ends with ``end``,
@@ -221,11 +225,16 @@ class Keeper:
             self._finalizer.cancel()
 
     def _keep(self) -> None:
-        while not self._ended.wait(INTERVAL_S):
+        saved = time.monotonic()
+        while not self._ended.wait(_LOOK_S):
+            waited = time.monotonic() - saved
+            if waited < QUIET_S or (waited < INTERVAL_S and self._at_work()):
+                continue
             self.wanted = True
-            while self.wanted and self._at_work() and not self._ended.wait(_LOOK_S):
+            while self.wanted and self._at_work() and not self._ended.wait(_SHORT_S):
                 pass
             self._save()
+            saved = time.monotonic()
         if self._steering is not None and self._steering() is None:  # dropped without a shutdown: nobody uses it now
             self.end()
         self._save()

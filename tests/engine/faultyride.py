@@ -159,7 +159,7 @@ class Ride:
             patch.setattr(scheduling, "_made", {})
             patch.setattr(steering, "time", SimpleNamespace(perf_counter=lambda: self.clock))
             patch.setattr(control, "PERIOD_S", 60.0)  # it looks when it is told to
-            patch.setattr(state, "INTERVAL_S", 60.0)  # it is saved at the end
+            patch.setattr(state, "QUIET_S", 60.0)  # it is saved at the end
             patch.setattr(page, "_PATIENCE_S", 0.0)  # who asks does so between two steps, and holds up the next one
             for module in (page, beliefs):
                 patch.setattr(module, "GIVE_WAY_S", 0.0)

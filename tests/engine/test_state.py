@@ -415,8 +415,8 @@ class TestStart:
 
     def test_copies_are_made_where_learning_is(self, model: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """While a step's model runs, and never in a choice; saved while the engine serves on."""
-        monkeypatch.setattr(state, "INTERVAL_S", 0.01)
-        monkeypatch.setattr(state, "_LOOK_S", 0.001)
+        for name, seconds in {"INTERVAL_S": 0.01, "QUIET_S": 0.01, "_LOOK_S": 0.001, "_SHORT_S": 0.001}.items():
+            monkeypatch.setattr(state, name, seconds)
         scheduler = started(model, path)
         keeper = scheduler.adaptk.state
         worker = Worker(scheduler, 0, asynchronous=False)

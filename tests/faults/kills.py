@@ -83,7 +83,7 @@ def kill_once(path: Path, after_s: float, number: int) -> Died:
 
 def _save_for_ever(path: Path, said: int) -> None:
     """Learn a step, save, and so on; tells each save before it begins and once it is done."""
-    state.INTERVAL_S, state._LOOK_S = 0.0, 0.0
+    state.INTERVAL_S = state.QUIET_S = state._LOOK_S = state._SHORT_S = 0.0
     controller = Controller.restore(saved(path).snapshot, PUBLIC)
 
     def writing(target: Path, data: bytes, mode: int) -> None:

@@ -34,8 +34,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals pass quickly."""
-    monkeypatch.setattr(state, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(state, "_LOOK_S", 0.001)
+    for name, seconds in {"INTERVAL_S": 0.01, "QUIET_S": 0.01, "_LOOK_S": 0.001, "_SHORT_S": 0.001}.items():
+        monkeypatch.setattr(state, name, seconds)
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +133,24 @@ class TestSaving:
         assert keeper._copy["counters"]["steps"] == 3
         ended(keeper)
         assert steps_in(path) == 4
+
+    @pytest.mark.parametrize(("at_work", "mode"), [(True, "on"), (True, "off"), (False, "on")])
+    def test_at_rest_it_is_saved_sooner(
+        self, path: Path, often: None, monkeypatch: pytest.MonkeyPatch, at_work: bool, mode: Any
+    ) -> None:
+        """A server is ended when it has nothing to do, and its engine is killed then; in mode off nothing is learnt."""
+        monkeypatch.setattr(state, "INTERVAL_S", 3600.0)
+        controller, steering = fresh(), Steered()
+        steering.at_work, steering.mode = at_work, mode
+        keeper = kept(path, controller, steering)
+        learn(controller, 3)
+        keeper.take(controller)
+        if at_work and mode == "on":
+            time.sleep(0.3)
+            assert not keeper.saves
+            steering.at_work = False
+        until(lambda: path.exists() and steps_in(path) == 3)
+        ended(keeper)
 
     def test_only_the_controller_that_it_is_of_is_saved(self, path: Path, often: None) -> None:
         """Another one takes its place for a while, as in a profile: what that one believes is not asked."""
@@ -256,7 +274,7 @@ while keeper.saves < 3:
     learn(controller)
     if keeper.wanted:
         keeper.take(controller)
-state.INTERVAL_S = 3600
+state.INTERVAL_S = state.QUIET_S = 3600
 time.sleep(0.2)  # the last one may be under way
 print("ready", flush=True)
 time.sleep(60)
@@ -272,7 +290,7 @@ time.sleep(60)
         keeper.wait()
 
 
-OFTEN = "state.INTERVAL_S = 0.01\n"
+OFTEN = "state.INTERVAL_S = state.QUIET_S = state._LOOK_S = 0.01\n"
 HEAD = """
 import multiprocessing, os, signal, sys, time
 from pathlib import Path
