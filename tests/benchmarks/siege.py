@@ -71,6 +71,7 @@ def measure(
     here = places["here"]
     assert here is not None
     sober = Sober(here)
+    engine.run(Job(0, given.batch, given.batch))  # until it is there
     for number in range(given.rounds + WARM):
         for name in [*places][number % 3 :] + [*places][: number % 3]:
             port = places[name]
@@ -100,7 +101,7 @@ class Sober:
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/metrics"
         self._seen: dict[str, list[float]] = {}
-        self._refused: Counter[str] = Counter()
+        self._refused: dict[str, Counter[str]] = {}
         self.unanswered = 0
 
     def asking(self, name: str) -> _Asking:
@@ -111,9 +112,8 @@ class Sober:
         """How it fared."""
         took = sorted(self._seen.get(name, ()))
         middle = f"{1e3 * took[len(took) // 2]:.0f} ms, {1e3 * took[-1]:.0f} at most" if took else "never"
-        return (
-            f"sober client: {len(took)} pages ({middle}), {self._refused[name]} refused, {self.unanswered} unanswered"
-        )
+        refused = ", ".join(f"{count} {why}" for why, count in self._refused.get(name, Counter()).items())
+        return f"sober client: {len(took)} pages ({middle}), refused: {refused or 'never'}"
 
     def _ask(self, name: str) -> None:
         began = time.monotonic()
@@ -123,11 +123,13 @@ class Sober:
             self._seen.setdefault(name, []).append(time.monotonic() - began)
         except OSError as error:
             # It was told to come again, or the connection was ended; or nothing came.
-            ended = isinstance(getattr(error, "reason", error), ConnectionError)
-            if ended or isinstance(error, urllib.error.HTTPError):
-                self._refused[name] += 1
+            cause = getattr(error, "reason", error)
+            status = error.code if isinstance(error, urllib.error.HTTPError) else None
+            if status == 503 or isinstance(cause, ConnectionError):
+                self._refused.setdefault(name, Counter())[str(status or type(cause).__name__)] += 1
             else:
                 self.unanswered += 1
+                print(f"{name}: {error!r} after {time.monotonic() - began:.1f} s", flush=True)
 
 
 class _Asking:

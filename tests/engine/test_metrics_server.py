@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from adaptk.vllm_plugin.metrics import server
 from adaptk.vllm_plugin.metrics.server import MetricsServer
 from tests.engine.conftest import Lines
 from tests.engine.metricspages import free_port
@@ -104,22 +105,27 @@ def test_stop_gives_port_and_thread_back() -> None:
 
 
 def test_a_forked_child_does_not_hold_the_port() -> None:
-    """Else it could not be had again as long as the child lives."""
+    """Nor a connection to it; the child's own copies are closed, and the port can be had while it lives."""
     port = free_port()
     heard, told = os.pipe()
-    with served(port):
+    with served(port) as url, socket.create_connection(("127.0.0.1", port)):
+        assert read(url).startswith(b"page ")  # so that the other connection was let in
+        (http,) = (each for each in server._open if each.listener.getsockname()[1] == port)
+        links = [http.listener, *http._clients]
         child = os.fork()
         if child == 0:
             os.read(heard, 1)
-            os._exit(0)
+            os._exit(sum(link.fileno() >= 0 for link in links))
     try:
         with served(port) as url:
             assert read(url).startswith(b"page ")
     finally:
         os.write(told, b".")
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
         os.close(heard)
         os.close(told)
+    assert len(links) >= 2
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_a_process_out_of_files_is_not_kept_busy() -> None:

@@ -126,9 +126,10 @@ def content(text: str) -> Content:
     )  # fmt: skip
 
 
-def test_a_replays_texts_stay_text() -> None:
+@pytest.mark.parametrize("text", [HOSTILE, "$\\frac{$ $x$", "x" * 10_000], ids=["hostile", "formula", "long"])
+def test_a_replays_texts_stay_text(text: str) -> None:
     """Of scenarios and policies by name, of notes and of the command line; in pictures, too."""
-    check(render_replay(content(HOSTILE)))
+    check(render_replay(content(text)))
 
 
 def hostile_files(folder: Path) -> dict[str, Path]:
@@ -283,7 +284,7 @@ def test_in_a_browser_nothing_happens(browser: Any, tmp_path: Path, which: str) 
 
 def test_what_escaped_its_place_could_do_nothing(browser: Any, tmp_path: Path) -> None:
     """The page's own policy stops scripts, and pictures and frames from elsewhere, that stand in it as they are."""
-    raw = "".join(PAYLOADS[:3]) + "<iframe src=http://127.0.0.1:9/d></iframe>"
+    raw = "<iframe src=http://127.0.0.1:9/d></iframe>" + "".join(PAYLOADS[:3])
     guarded, bare = (opened(browser, page, tmp_path) for page in (document("t", [raw]), f"<!DOCTYPE html>{raw}"))
     assert guarded[:3] == ([], False, [])
     assert bare.dialogs  # these do work where nothing stops them

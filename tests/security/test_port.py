@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -214,23 +215,22 @@ def test_who_waits_together_shares_a_page() -> None:
 
 
 def test_scraping_without_a_pause_costs_little() -> None:
-    """Pages are made for a twentieth of a core at most, whoever asks how often and in however many forms."""
-    made: list[str] = []
+    """Between two pages the thread rests nineteen times as long as one costs, in however many forms they are asked."""
+    pages: list[tuple[float, float, str]] = []
     cost_s = 0.01
 
     def making(accept: str) -> tuple[str, bytes]:
-        made.append(accept)
-        until_s = time.thread_time() + cost_s
+        began, until_s = time.monotonic(), time.thread_time() + cost_s
         while time.thread_time() < until_s:
             pass
+        pages.append((began, time.monotonic(), accept))
         return "text/plain", b"the page"
 
-    lasts_s = 2.0
     with served(making) as here:
-        ends = time.monotonic() + lasts_s
+        ends = time.monotonic() + 2.0
 
         def hammer(form: bytes) -> None:
-            while time.monotonic() < ends:
+            while time.monotonic() < ends or len(pages) < 4:
                 with suppress(OSError):
                     said(here, b"GET /metrics HTTP/1.1\r\nAccept: " + form + b"\r\n\r\n")
 
@@ -239,8 +239,31 @@ def test_scraping_without_a_pause_costs_little() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert 2 <= len(made) <= 3 * 0.05 * lasts_s / cost_s
-    assert len(set(made)) > 1
+    rests = [after - before for (_, before, _), (after, _, _) in pairwise(pages)]
+    assert min(rests) > 18 * cost_s
+    assert len({accept for _, _, accept in pages}) > 1
+
+
+def test_who_has_closed_its_half_may_have_to_wait() -> None:
+    """For pages of other forms that are made before: one is made at a time."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def making(accept: str) -> tuple[str, bytes]:
+        begun.set()
+        go_on.wait(20)
+        return "text/plain", accept.encode()
+
+    with served(making) as here, ExitStack() as stack:
+        stack.enter_context(connected(here, ASKS))
+        assert begun.wait(20)
+        others = []
+        for form in (b"a", b"b", b"c"):
+            sends = b"GET /metrics HTTP/1.1\r\nAccept: " + form + b"\r\n\r\n"
+            others.append(stack.enter_context(connected(here, sends)))
+            others[-1].shutdown(socket.SHUT_WR)
+        time.sleep(0.1)
+        go_on.set()
+        assert [everything(other)[-1:] for other in others] == [b"a", b"b", b"c"]
 
 
 def test_a_page_is_bounded_whatever_was_served() -> None:
