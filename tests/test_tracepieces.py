@@ -103,13 +103,14 @@ class TestWriting:
 
         def replacing(moved: Path) -> Path:
             aside = real(moved)
-            if aside.name == "trace.jsonl.1":
-                shutil.copy(aside, f"{aside}.copy")
-                Path(f"{aside}.copy").replace(aside)
+            if aside.name == "trace.jsonl.2":
+                first = aside.with_name("trace.jsonl.1")
+                shutil.copy(first, f"{first}.copy")
+                Path(f"{first}.copy").replace(first)
             return aside
 
         monkeypatch.setattr(tracedisk, "_moved_aside", replacing)
-        record(path, 300, max_mb=1)
+        assert record(path, 300, max_mb=1).removed_rows > 0
         assert "trace.jsonl.1" in names(path)
         assert "trace.jsonl.2" not in names(path)
 

@@ -282,6 +282,7 @@ class TestTaken:
         write(writer, 10, 20)
         assert written(writer, 20)
         writer.close()
+        assert read_trace(path).header["part"] == 1
         assert seqs(path) == list(range(20))
 
     def test_a_file_that_a_rotator_copied_and_emptied(self, path: Path) -> None:
