@@ -47,8 +47,8 @@ def _trace(path: str, settings: Settings, ranks: int) -> Iterator[Finding]:
     for each in filled(path, ranks):
         trouble = unwritable(Path(each)) or _other_file(Path(each))
         if trouble is not None:
-            status, what = "fail" if settings.strict else "warn", f"no trace would be written to {each}"
-            yield Finding(name, status, what, trouble, "give another ADAPTK_TRACE")
+            what = f"no trace would be written to {each}"
+            yield Finding(name, "fail" if settings.strict else "warn", what, trouble, "give another ADAPTK_TRACE")
             return
     if ranks > 1 and "{rank}" not in path:
         what = f"{ranks} engines would write the trace {path}"
@@ -120,7 +120,8 @@ def unwritable(path: Path) -> str | None:
 
 def _other_file(path: Path) -> str | None:
     """What is at the path, where a trace would not be written because of it."""
-    from adaptk.tracedisk import TraceError, holds_trace
+    from adaptk.tracedisk import holds_trace
+    from adaptk.tracepieces import TraceError
 
     try:
         holds_trace(path)
