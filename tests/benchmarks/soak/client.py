@@ -65,7 +65,9 @@ def drive(address: str, bursts: Sequence[Sequence[Request]]) -> Turn:
 
 async def _drive(address: str, bursts: Sequence[Sequence[Request]]) -> Turn:
     limits = aiohttp.ClientTimeout(total=PATIENCE_S)
-    async with aiohttp.ClientSession(address, timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as session:
+    # One connection a request: the server closes those that were idle, perhaps just as the next request goes out.
+    fresh = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with aiohttp.ClientSession(address, timeout=limits, connector=fresh) as session:
         begun = time.perf_counter()
         sent: list[asyncio.Task[Outcome]] = []
         sampled = False
