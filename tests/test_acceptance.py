@@ -562,6 +562,19 @@ class TestChange:
                 alarms += changed and step >= 100
         assert alarms <= 5
 
+    @pytest.mark.parametrize(("hits", "side"), [(6, 0), (2, 1)])
+    def test_a_step_says_less_for_a_change_where_little_is_known(self, hits: int, side: int) -> None:
+        """By hand: 8 drafts against a table's 16 trials at one half, log likelihood ratios of a shift by 1.5.
+
+        6 accepted say 6 * 1.5 - 8 * log(1/2 + e^1.5 / 2) for a rise, over 1 + 8 / 16 for what is not known of the half.
+        """
+        posterior = AcceptancePosterior(1, [0.5])
+        assert not posterior.observe([1] * 8, [1] * hits + [0] * (8 - hits), asked=1, decodes=8)
+        rise = (6 * 1.5 - 8 * math.log(0.5 + 0.5 * math.exp(1.5))) / 1.5
+        sums = posterior.snapshot()["cusum"]
+        assert sums[side] == pytest.approx(rise)
+        assert sums[1 - side] == 0.0
+
     def test_an_alarm_forgets_what_was_counted_before(self) -> None:
         posterior, rng = AcceptancePosterior(1, [0.85]), np.random.default_rng(0)
         play(posterior, rng, 0.85, 1, 16, 300)

@@ -606,6 +606,17 @@ class TestChange:
         logs = deviations(posterior, 64)
         assert logs[2] > 1.0 if believed else abs(logs[2]) < 0.01
 
+    def test_two_visits_of_one_sample_each_agree_as_well(self) -> None:
+        """At a new place, four times as slow as expected each time, with other steps between them."""
+        posterior = fresh()
+        feed(posterior, 1, 64, [1.0] * 30)
+        feed(posterior, 2, 64, [4.0])
+        posterior.flush()
+        assert abs(deviations(posterior, 64)[2]) < 0.01
+        feed(posterior, 2, 64, [4.0])
+        posterior.flush()
+        assert deviations(posterior, 64)[2] > 1.0
+
     def test_where_slowed_steps_are_common_more_must_agree(self) -> None:
         """Once in 100,000 groups at a share of 0.3: ten, for 0.3^10 = 6e-6; three at a new place, for once in 100."""
         posterior = fresh()
@@ -664,6 +675,14 @@ class TestChange:
         feed(posterior, 2, 64, [1.0] * 30)
         assert feed(posterior, 2, 64, [2.0] * 3 + [4.5] * 3 + [2.0] * 3) == 0
         assert abs(deviations(posterior, 64)[2]) < 0.01
+
+    @pytest.mark.parametrize(("second", "believed"), [(1.82, True), (1.95, False)])
+    def test_they_agree_within_a_quarter_of_what_they_are_off(self, second: float, believed: bool) -> None:
+        """Three at 1.6 times, then three others: log 1.82 / 1.6 is 0.13 of 0.15 allowed, log 1.95 / 1.6 is 0.20."""
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        assert 4.0 * posterior.noise < 0.125  # the other limit
+        assert feed(posterior, 2, 64, [1.6] * 3 + [second] * 3) == believed
 
     def test_a_sound_sample_between_slow_ones_ends_the_suspicion(self) -> None:
         posterior = fresh()
@@ -919,6 +938,15 @@ class TestTime:
         posterior.tick(100_000)
         posterior.cells.now += 100_000
         assert np.diag(posterior.covariance(64, FULL)) == pytest.approx(prior, rel=1e-3)
+
+    def test_widening_adds_the_priors_own_uncertainty_or_a_share_of_it(self) -> None:
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        before, prior = smooth_part(posterior)[1], covariance(posterior.prior, LEVEL)
+        posterior.widen()
+        assert smooth_part(posterior)[1] == pytest.approx(before + prior)
+        posterior.widen(0.25)
+        assert smooth_part(posterior)[1] == pytest.approx(before + 1.25 * prior)
 
     def test_many_short_waits_are_one_long_one(self) -> None:
         often, once = fresh(), fresh()

@@ -200,6 +200,41 @@ class TestDrafts:
         assert ends == list(range(50, 59))
         assert [record.draft_k for record in policy.records[1:]] == [None] * 8 + [0]
 
+    def test_placeholders_of_dummies_are_no_drafts(self, model: Path) -> None:
+        """Under asynchronous scheduling the scheduler knows no draft's tokens: dummies look like any others there."""
+        policy, worker = driven(model, 1, asynchronous=True, requests=2)
+        steps(worker, 2)
+        worker.scheduler.adaptk.collector.dummy_limit = 3
+        steps(worker, 1)
+        worker.scheduler.adaptk.collector.dummy_limit = None
+        output = worker.schedule()
+        assert list(output.scheduled_spec_decode_tokens.values()) == [[-1], [-1]]
+        worker.update()
+        steps(worker, 1)
+        assert [record.draft_k for record in policy.records] == [None, None, 0, None, None]
+        assert [record.drafted for record in policy.records[1:]] == [[1, 1], [1, 1], [0, 0], [1, 1]]
+        assert [record.decodes for record in policy.records[1:]] == [None, None, 0, None]
+
+    def test_drafts_from_before_the_dummies_are_drafts(self, model: Path) -> None:
+        """A request that sat out the step whose drafts were dummies keeps its own, of token 0 though they are."""
+        policy, worker = driven(model, 3, requests=2)
+        worker.schedule()
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        worker.scheduler.update_draft_token_ids(DraftTokenIds(["r0", "r1"], [[0, 0, 0], [5, 6, 7]]))
+        waiting = worker.scheduler.running.pop(0)
+        assert waiting.request_id == "r0"
+        worker.scheduler.adaptk.collector.dummy_limit = 3
+        worker.schedule()
+        step = worker.in_flight.popleft()
+        worker.scheduler.update_from_output(step.output, step.result)
+        worker.scheduler.adaptk.collector.dummy_limit = None
+        worker.scheduler.update_draft_token_ids(DraftTokenIds(["r1"], [[0, 0, 0]]))
+        worker.scheduler.running.append(waiting)
+        steps(worker, 1)
+        record = policy.records[-1]
+        assert (sorted(record.drafted), record.verified, record.decodes) == ([0, 3], 6, 1)
+
     def test_dummies_beside_a_new_prompt_are_no_decodes_that_lack_drafts(self, model: Path) -> None:
         """Two of the requests decode with dummies, another's prompt begins: none is left that could have had drafts."""
         policy, worker = driven(model, 1, requests=1, max_model_len=64)
