@@ -83,7 +83,7 @@ def _urls(text: str) -> list[Address]:
     if "://" in text:
         return [_url(text)]
     found = _PORTS.fullmatch(text)
-    if found is None:
+    if found is None or not text.isprintable():
         raise ValueError(f"{text!r}: give HOST:PORT, a port, a range of ports or a URL, as {EXAMPLE}")
     first = int(found["first"])
     last = int(found["last"] or first)

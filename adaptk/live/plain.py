@@ -16,6 +16,7 @@ from adaptk.live.texts import amount, fitted, percent, percent_gained, width_of
 from adaptk.textlines import WIDTH
 
 _MOST_NAME = 48
+_ALWAYS = 1  # the rank of what a long name gives way to: the mode and what is wrong
 _PORT = 6  # a colon and a port: in names that must be cut these are kept
 
 
@@ -29,18 +30,23 @@ class _Part(NamedTuple):
 
 def plain_line(seen: Seen, clock: str) -> str:
     """One engine in one line of at most 80 columns; for what has no room, what matters least is left out."""
-    start = f"{clock} {fitted(seen.name, min(width_of(seen.name), _MOST_NAME), tail=_PORT)}"
     snapshot = seen.snapshot
     if snapshot is None or seen.error:
         found = troubles(seen)[0]
-        text = f"{start} {found.word}: {found.text}"
+        text = f"{_start(seen, clock, _MOST_NAME)} {found.word}: {found.text}"
         return fitted(text, min(width_of(text), WIDTH))
     parts = [part for part in _parts(seen, snapshot) if part.text]
+    said = sum(width_of(part.text) for part in parts if part.rank <= _ALWAYS)
+    start = _start(seen, clock, min(WIDTH - len(clock) - 1 - said, _MOST_NAME))
     room = WIDTH - width_of(start)
     while sum(width_of(part.text) for part in parts) > room:
         at = max(range(len(parts)), key=lambda i: parts[i].rank)
         parts[at : at + 1] = parts[at].rest
     return start + "".join(part.text for part in parts)
+
+
+def _start(seen: Seen, clock: str, room: int) -> str:
+    return f"{clock} {fitted(seen.name, min(width_of(seen.name), room), tail=_PORT)}"
 
 
 def _parts(seen: Seen, snapshot: Snapshot) -> list[_Part]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adaptk.live import fleet
@@ -294,6 +294,7 @@ def test_a_line_leaves_out_what_matters_least() -> None:
 
 
 @settings(max_examples=200)
+@example("shadow", {"dead", "balance"}, 0, 0, "x" * 28)
 @given(
     st.sampled_from(["on", "shadow", "off"]),
     st.sets(st.sampled_from(["active", "faults", "dead", "balance", "drift", "untimed", "rows", "error", "late"])),
