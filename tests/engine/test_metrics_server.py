@@ -35,7 +35,7 @@ def served(port: int, host: str = "127.0.0.1", making: Callable[[str], tuple[str
 
 
 def read(url: str, **headers: str) -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as response:
         return bytes(response.read())
 
 
