@@ -4,10 +4,39 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
 
 class InputError(ValueError):
     """What is there is nothing to read; the message says why, without the name and a remedy, which callers know."""
+
+
+class MissingError(InputError):
+    """There is no such file."""
+
+
+@contextmanager
+def opened_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A regular file, or what a symbolic link to one leads to, opened for reading.
+
+    Raises
+    ------
+    InputError
+        If it is a folder, a pipe or a device.
+    OSError, ValueError
+        As ``os.open`` raises them; ``ValueError`` for a null byte in the path.
+    """
+    # Without waiting: a pipe that nobody writes to would hold up whoever opens it.
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise InputError("is no regular file")
+        with os.fdopen(file, "rb", closefd=False) as opened:
+            yield opened
+    finally:
+        os.close(file)
 
 
 def read_whole(path: str | os.PathLike[str], most: int) -> bytes:
@@ -22,28 +51,23 @@ def read_whole(path: str | os.PathLike[str], most: int) -> bytes:
 
     Raises
     ------
+    MissingError
+        If there is none.
     InputError
-        If it is missing, a folder, a pipe or a device, too large, or cannot be read.
+        If it is a folder, a pipe or a device, too large, or cannot be read.
     """
     try:
-        # Without waiting: a pipe that nobody writes to would hold up whoever opens it.
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(most + 1) if size <= most else b""  # one that grows meanwhile ends there, too
     except FileNotFoundError:
-        raise InputError("there is no such file") from None
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise MissingError("there is no such file") from None
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise InputError(f"cannot be read ({_why(error)})") from None
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError("is no regular file")
-        with open(file, "rb", closefd=False) as opened:
-            data = opened.read(most + 1) if status.st_size <= most else b""  # one that grows meanwhile ends there, too
-    except OSError as error:
-        raise InputError(f"cannot be read ({_why(error)})") from None
-    finally:
-        os.close(file)
-    if max(status.st_size, len(data)) > most:
-        raise InputError(f"has {max(status.st_size, len(data))} bytes, more than {most}")
+    if max(size, len(data)) > most:
+        raise InputError(f"has {max(size, len(data))} bytes, more than {most}")
     return data
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adaptk.inputs import opened_regular
 from adaptk.quoted import said, shown
 
 KIND = "adaptk-state"
@@ -92,7 +92,8 @@ def read_state(path: str | os.PathLike[str]) -> State | None:
         If it is one that was cut off or damaged, or that a newer adaptk wrote.
     """
     try:
-        data = _content(path)
+        with opened_regular(path) as file:
+            data = file.read(MAX_BYTES + 1)  # no more than shows that it is too large
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -108,19 +109,6 @@ def read_state(path: str | os.PathLike[str]) -> State | None:
         return _read(data)
     except StateError as error:
         raise StateError(f"{os.fspath(path)} {error}") from None
-
-
-def _content(path: str | os.PathLike[str]) -> bytes:
-    """What stands in a regular file, and no more of it than shows that it is too large."""
-    # Without waiting: a pipe has no end.
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError("it is no regular file")
-        with os.fdopen(file, "rb", closefd=False) as opened:
-            return opened.read(MAX_BYTES + 1)
-    finally:
-        os.close(file)
 
 
 def _read(data: bytes) -> State:

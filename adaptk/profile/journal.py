@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from adaptk.inputs import InputError, name_of, read_whole
+from adaptk.inputs import InputError, MissingError, name_of, read_whole
 from adaptk.profile.entries import Answers, Began, Died, Entry, Gridded, Visited, check_entry
 from adaptk.profile.estimate import AcceptanceCounts
 from adaptk.quoted import said
@@ -151,8 +151,10 @@ def read_journal(path: Path) -> Past:
     """
     try:
         data = read_whole(path, MAX_BYTES)
+    except MissingError:
+        raise JournalError(f"{name_of(path)}: {_NOTHING}") from None
     except InputError as error:
-        raise JournalError(f"{name_of(path)}: {error}: {_NOTHING}") from None
+        raise JournalError(f"{name_of(path)}: {error}: check the path and its permissions") from None
     return _parse(data[: _sound_bytes(data)], path)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 import weakref
 from pathlib import Path
 from typing import Protocol
 
+from adaptk.inputs import InputError, opened_regular
 from adaptk.settings import MODES, Mode, SettingsError
 from adaptk.vllm_plugin.log import logger
 
@@ -129,14 +128,11 @@ def read(path: Path) -> Mode:
     OSError
         If it is not there or cannot be read.
     """
-    # Without waiting: a pipe has no end.
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise SettingsError("it is no regular file: write on, shadow or off to one")
-        content = os.read(file, _BYTES + 1)
-    finally:
-        os.close(file)
+        with opened_regular(path) as file:
+            content = file.read(_BYTES + 1)
+    except InputError as error:
+        raise SettingsError(f"it {error}: write on, shadow or off to one") from None
     text = content.decode("utf-8-sig", "replace").strip()
     if len(content) > _BYTES:
         raise SettingsError("it holds more than a mode: write on, shadow or off")

@@ -117,7 +117,7 @@ class TestLook:
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr("adaptk.vllm_plugin.control.os.read", fail)
+            patch.setattr("adaptk.inputs.os.fdopen", fail)
             (tmp_path / "mode").write_text("on")
             look = Look(tmp_path / "mode", "on", None)
             look(seen)

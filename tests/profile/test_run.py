@@ -388,6 +388,15 @@ def test_nothing_to_resume(out: Path) -> None:
     assert engines == []
 
 
+def test_a_journal_that_cannot_be_read_is_not_called_missing(tmp_path: Path) -> None:
+    """Nobody is told that there is nothing to resume where there is something."""
+    with pytest.raises(JournalError, match=r"is no regular file: check the path") as error:
+        read_journal(tmp_path)
+    assert "nothing to resume" not in str(error.value)
+    with pytest.raises(JournalError, match="there is nothing to resume"):
+        read_journal(tmp_path / "none.jsonl")
+
+
 def test_an_unwritable_folder_is_known_before_the_engine_starts(tmp_path: Path) -> None:
     """Opening the journal is the first thing that happens."""
     made, engines = profile(request(tmp_path / "missing" / "t.json"))
