@@ -140,6 +140,7 @@ def _ride_with_fault(
 ) -> None:
     fault = Fault()
     patches.remove()
+    (folder / "trace-0.jsonl").touch()  # an older one, to be moved aside, whatever the fault before left there
     with ExitStack() as stack:
 
         def at(phase: str) -> None:
