@@ -236,12 +236,12 @@ def _sample(line: str) -> tuple[str, _Labels, float] | None:
         return None
 
 
-# The parser takes some 70 microseconds a line, and the same series come with every page of every engine.
 def _read_series(text: str) -> tuple[str, _Labels] | None:
     parsed = _parsed(f"{text} 0")
     return None if parsed is None else parsed[:2]
 
 
+# The parser takes some 70 microseconds a line, and the same series come with every page of every engine.
 _series = lru_cache(maxsize=1 << 16)(_read_series)
 
 

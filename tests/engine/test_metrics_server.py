@@ -104,6 +104,21 @@ def test_stop_gives_port_and_thread_back() -> None:
     assert threading.active_count() <= before
 
 
+def test_stop_on_the_server_s_own_thread_takes_no_lock() -> None:
+    """An engine may be collected there within a wait of the thread's own: the page still goes out, then it ends."""
+    made: list[MetricsServer] = []
+
+    def making(accept: str) -> tuple[str, bytes]:
+        with made[0]._http._woken._cond:  # what a wait holds
+            made[0].stop()
+        return answer(accept)
+
+    made.append(MetricsServer("127.0.0.1", free_port(), making))
+    assert read(made[0].url).startswith(b"page ")
+    made[0]._thread.join(30)
+    assert not made[0]._thread.is_alive()
+
+
 def test_a_forked_child_does_not_hold_the_port() -> None:
     """Nor a connection to it; the child's own copies are closed, and the port can be had while it lives."""
     port = free_port()

@@ -70,9 +70,11 @@ class MetricsServer:
         """Give the port back; requests under way are still answered."""
         if self._http.ended:
             return
+        if self._thread is threading.current_thread():  # on which this may run, where an engine was just dropped
+            self._http.let_nobody_in()
+            return
         self._http.wake()
-        if self._thread is not threading.current_thread():  # on which this may run, where an engine was just dropped
-            self._thread.join(_STOPS_WITHIN_S)
+        self._thread.join(_STOPS_WITHIN_S)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -194,9 +196,13 @@ class _Http:
                 self._attend(self._clients[key.fileobj], events)  # type: ignore[index]
 
     def wake(self) -> None:
-        """Let nobody in any more, and the thread that waits at the sockets end."""
-        self.ended = True
+        """Let nobody in any more, and the thread that waits at the sockets or rests end."""
+        self.let_nobody_in()
         self._woken.set()
+
+    def let_nobody_in(self) -> None:
+        """End after this turn; takes no lock, as the thread itself may come by here within a wait of its own."""
+        self.ended = True
         with suppress(OSError):  # not everywhere can a socket that listens be shut down
             self.listener.shutdown(socket.SHUT_RDWR)
 
