@@ -122,11 +122,11 @@ class TestSaving:
         """No step comes by to copy them: a kill while it idles loses none; but not at each of many rests."""
         controller, steering = fresh(), Steered()
         keeper = kept(path, controller, steering)
-        monkeypatch.setattr(state, "REST_S", 0.0)
+        monkeypatch.setattr(state, "REST", 0.0)
         learn(controller, 3)
         keeper.rest()
         until(lambda: path.exists() and steps_in(path) == 3)
-        monkeypatch.setattr(state, "REST_S", 3600.0)
+        monkeypatch.setattr(state, "REST", 1e9)
         learn(controller)
         keeper.rest()
         assert keeper._copy is not None
@@ -161,9 +161,31 @@ class TestSaving:
         keeper.take(other)
         until(lambda: keeper.wanted)
         keeper.take(other)
-        assert keeper.wanted
         ended(keeper)
         assert steps_in(path) == 2
+
+    def test_a_copy_is_there_before_the_wish_for_one_is_gone(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The other thread writes as soon as the wish is gone: it must not meet the copy before."""
+        controller, steering = fresh(), Steered()
+        keeper = kept(path, controller, steering)
+        learn(controller)
+        seen = []
+        monkeypatch.setattr(state, "changing", lambda own: seen.append(keeper.wanted) or {})
+        keeper.wanted = True
+        keeper.take(controller)
+        assert (seen, keeper.wanted) == ([True], False)
+        keeper._copy = None
+        ended(keeper)
+
+    def test_another_controller_in_charge_is_told_once(self, path: Path, log: Lines) -> None:
+        """The state is of the one that the engine started with; nobody waits for a copy of the other."""
+        keeper = kept(path, fresh(), Steered())
+        for _ in range(3):
+            keeper.wanted = True
+            keeper.take(fresh())
+            assert not keeper.wanted
+        ended(keeper)
+        assert len(log.having("another one is in charge")) == 1
 
     def test_the_file_is_nobody_elses_to_open(self, path: Path) -> None:
         """State and lock, whatever the process's mask."""
@@ -198,13 +220,15 @@ class TestEnds:
         controller, steering = fresh(), Steered()
         keeper = kept(path, controller, steering)
         serve_until(controller, keeper, lambda: keeper.saves)
+        until(lambda: keeper._copy is keeper._done)
         steering.active = False
         steps = steps_in(path)
         learn(controller)
         keeper.take(controller)
         ended(keeper)
         assert steps_in(path) == steps
-        other = kept(path, controller, Steered())
+        second = Steered()
+        other = kept(path, controller, second)
         learn(controller)
         other.give_up()
         ended(other)
@@ -370,7 +394,40 @@ class TestTwoEngines:
         serve_until(second, other, lambda: other.saves)
         ended(other)
         assert steps_in(path) == second.counters["steps"]
-        assert len(log.having("the other engine has ended")) == 1
+        assert len(log.having("the lock is free now")) == 1
+
+    def test_the_first_ones_last_save_is_moved_aside_by_one_that_cannot_use_it(self, path: Path, often: None) -> None:
+        """Refused at the start, saved once more at the end of its engine: nothing of it is lost."""
+        first, steering = fresh(), Steered()
+        one = kept(path, first, steering)
+        serve_until(first, one, lambda: one.saves)
+        second = Controller(None, arms=(0, 2), seed=0)
+        other = Keeper(path, KEY, "")
+        other.read()
+        other.refuse("it is of up to other drafts")
+        assert not other.lock()
+        other.start(second, steering)
+        learn(first)
+        ended(one)
+        serve_until(second, other, lambda: other.saves)
+        ended(other)
+        assert steps_in(path.with_name("state.json.1")) == first.counters["steps"]
+        assert saved(path).snapshot["counters"]["steps"] == second.counters["steps"]
+
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_of_two_with_other_drafts_none_replaces_the_others(self, path: Path, asked: bool) -> None:
+        """Also where the key is the same and the file was put there after the start."""
+        steering = Steered()
+        first, second = fresh(), Controller(None, arms=(0, 2), seed=0)
+        one = kept(path, first, steering)
+        learn(first)
+        other = kept(path, second, steering)
+        learn(second)
+        ended(one)
+        if asked:
+            assert other.read() is not None
+        ended(other)
+        assert steps_in(path.with_name("state.json.1")) == first.counters["steps"]
 
     def test_a_lock_that_is_removed_is_taken_anew(self, path: Path) -> None:
         """Cleaners of temporary folders do that: two engines must not both take themselves for its holder."""
@@ -500,6 +557,26 @@ class TestDisk:
         ended(keeper)
         assert steps_in(path) == controller.counters["steps"]
         assert [line.split()[0] for line in log.lines] == ["ERROR", "INFO"]
+
+    def test_a_disk_that_cannot_be_asked_after_a_save_ends_nothing(
+        self, path: Path, often: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rename went well, the look at the file did not: counted, and saved again at the next interval."""
+        marks = state._mark
+        failing = iter([False, True])
+
+        def mark(target: Path) -> Any:
+            if next(failing, False):
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return marks(target)
+
+        controller, steering = fresh(), Steered()
+        keeper = kept(path, controller, steering)
+        monkeypatch.setattr(state, "_mark", mark)
+        serve_until(controller, keeper, lambda: keeper.saves > 1)
+        ended(keeper)
+        assert keeper.failures == 1
+        assert steps_in(path) == controller.counters["steps"]
 
     def test_a_disk_that_takes_no_more(self, path: Path) -> None:
         """A real limit on what a process may write: the former state is whole, no scrap stays, and it recovers."""
