@@ -11,6 +11,7 @@ from adaptk.rehearsal import rehearse
 from adaptk.settings import Settings
 from adaptk.snapshot import (
     SCHEMA_VERSION,
+    START,
     Identity,
     brought_up_to_date,
     check_fields,
@@ -34,7 +35,6 @@ COUNTERS = (
     *("steps", "switches", "explored", "acceptance_alarms", "time_alarms", "times_refused"),
     *("drafter_dead", "weights_changed", "timing_untrusted"),
 )
-_START = "start without the snapshot"
 _HEADER = ("schema_version", "identity", "arms", "capture_sizes", "table", "trusted", "settings", "digest")
 _LIMITS = ("min_k", "max_itl_ms", "budget")
 _PARTS = ("acceptance", "latency", "prefill", "waits", "planner", "load")
@@ -99,7 +99,7 @@ def restored(
     try:
         rehearse(_restored(cls, snapshot, table, settings, identity, as_prior))
     except RecursionError:
-        raise ValueError(f"snapshot is nested too deeply: {_START}") from None
+        raise ValueError(f"snapshot is nested too deeply: {START}") from None
     return _restored(cls, snapshot, table, settings, identity, as_prior)
 
 
@@ -131,7 +131,7 @@ def _restored(
             return controller
         take(controller, data)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise ValueError(f"snapshot is incomplete ({type(error).__name__}: {said(error)}): {_START}") from None
+        raise ValueError(f"snapshot is incomplete ({type(error).__name__}: {said(error)}): {START}") from None
     if version < SCHEMA_VERSION:
         controller.note_engine_restarted()  # another version of adaptk is another process
     if version < SCHEMA_VERSION or fresh["settings"] != snapshot["settings"]:
@@ -145,7 +145,7 @@ def begin_from(controller: Controller, snapshot: Mapping[str, Any], times: bool)
     source = restored(type(controller), snapshot, controller.table, None, None, as_prior=True)
     if source.arms[-1] != controller.arms[-1]:
         raise ValueError(
-            f"snapshot is of up to {source.arms[-1]} drafts, here are up to {controller.arms[-1]}: {_START}"
+            f"snapshot is of up to {source.arms[-1]} drafts, here are up to {controller.arms[-1]}: {START}"
         )
     controller._acceptance.load(source._acceptance.snapshot())
     same = times and snapshot["table"] == fingerprint(controller.table) and source.trusted == controller.trusted
@@ -157,7 +157,7 @@ def begin_from(controller: Controller, snapshot: Mapping[str, Any], times: bool)
 
 def _refuse_another(then: Mapping[str, Any], now: Mapping[str, Any], same_table: bool) -> None:
     """Refuse to go on from a snapshot that was taken elsewhere, naming what differs."""
-    remedy = "start without the snapshot, or restore with as_prior=True to begin from what it believed, widened"
+    remedy = f"{START}, or restore with as_prior=True to begin from what it believed, widened"
     changed = differing(then, now)
     if changed:
         raise ValueError(f"snapshot was taken with another identity ({changed}): {remedy}")
@@ -170,9 +170,9 @@ def _arms(snapshot: Mapping[str, Any], settings: Settings | None) -> tuple[int, 
     arms = tuple(snapshot["arms"])
     positions = len(snapshot["acceptance"]["alpha"])
     if not arms or max(arms) != positions:
-        raise ValueError(f"snapshot is of arms {shown(arms)} and {positions} draft positions: {_START}")
+        raise ValueError(f"snapshot is of arms {shown(arms)} and {positions} draft positions: {START}")
     if settings is not None and settings.arms is not None and settings.arms != arms:
-        raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: start without the snapshot")
+        raise ValueError(f"snapshot is of arms {arms}, settings say {settings.arms}: {START}")
     return arms
 
 

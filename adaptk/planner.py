@@ -395,7 +395,7 @@ class Planner:
             "ledger": self.ledger.snapshot(),
             "patience": self.patience.snapshot(),
             "chances": list(self._chances),
-            "plan": [[batch, p.winner, p.scores, p.allowed, p.reason.value] for batch, p in self._plan.items()],
+            "plan": [[b, p.winner, list(p.scores), list(p.allowed), p.reason.value] for b, p in self._plan.items()],
             **{name: getattr(self, name) for name in _STATE},
         }
 

@@ -16,7 +16,7 @@ from adaptk.table import GoodputTable, TableRow
 
 SCHEMA_VERSION = 3
 _OLDEST = 1
-_START = "start without the snapshot"
+START = "start without the snapshot"
 _WITH_REASONS = ("snapshot.open[", "snapshot.planner.plan[")  # the parts of no fixed shape in which there is text
 _LARGEST = sys.float_info.max
 Identity = Mapping[str, str | int | float | bool | None]
@@ -62,7 +62,7 @@ def set_random_state(rng: np.random.Generator, data: Sequence[Any]) -> None:
             "uinteger": uinteger,
         }
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"snapshot.random is {shown(data)}, no state of a PCG64: {_START}") from None
+        raise ValueError(f"snapshot.random is {shown(data)}, no state of a PCG64: {START}") from None
 
 
 def read_identity(identity: Identity | None, name: str = "identity") -> dict[str, Any]:
@@ -103,7 +103,7 @@ def seal(data: Mapping[str, Any]) -> dict[str, Any]:
 def check_seal(snapshot: Mapping[str, Any]) -> None:
     """Refuse a snapshot that is not as it was when ``seal`` was put on it."""
     if _digest({key: value for key, value in snapshot.items() if key != "digest"}) != snapshot["digest"]:
-        raise ValueError(f"snapshot does not agree with its digest, it was changed since it was taken: {_START}")
+        raise ValueError(f"snapshot does not agree with its digest, it was changed since it was taken: {START}")
 
 
 def version_of(snapshot: Any) -> int:
@@ -119,7 +119,7 @@ def version_of(snapshot: Any) -> int:
     version = snapshot.get("schema_version")
     if type(version) is not int or not _OLDEST <= version <= SCHEMA_VERSION:
         raise ValueError(
-            f"snapshot schema_version is {shown(version)}, this adaptk reads {_OLDEST} to {SCHEMA_VERSION}: {_START}"
+            f"snapshot schema_version is {shown(version)}, this adaptk reads {_OLDEST} to {SCHEMA_VERSION}: {START}"
         )
     return version
 
@@ -153,21 +153,21 @@ def check_fields(name: str, own: Mapping[str, Any], given: Mapping[str, Any]) ->
     """Refuse a mapping that has not the same fields as a fresh one."""
     for key in (*own, *given):
         if key not in given or key not in own:
-            raise ValueError(f"{name}.{plain(str(key))} is {'unknown' if key in given else 'missing'}: {_START}")
+            raise ValueError(f"{name}.{plain(str(key))} is {'unknown' if key in given else 'missing'}: {START}")
 
 
 def check_shape(name: str, own: Any, given: Any) -> None:
     """Refuse a snapshot whose fields or fixed lengths differ from a fresh one's, or whose numbers are none."""
     if isinstance(own, dict):
         if not isinstance(given, Mapping):
-            raise ValueError(f"{name} is {shown(given)}, no mapping: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no mapping: {START}")
         check_fields(name, own, given)
         for key, value in own.items():
             check_shape(f"{name}.{key}", value, given[key])
     elif isinstance(own, list):
         if not isinstance(given, list | tuple) or (own and len(own) != len(given)):  # empty ones grow
             length = f"list of {len(own)}" if own else "list"
-            raise ValueError(f"{name} is {shown(given)}, no {length}: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no {length}: {START}")
         for i, value in enumerate(given):
             if type(value) is float and own and type(own[i]) is float and isfinite(value):
                 continue  # nearly all there is
@@ -177,11 +177,11 @@ def check_shape(name: str, own: Any, given: Any) -> None:
                 _check_plain(f"{name}[{i}]", value)
     elif isinstance(own, bool | str):
         if not isinstance(given, type(own)):
-            raise ValueError(f"{name} is {shown(given)}, no {type(own).__name__}: {_START}")
+            raise ValueError(f"{name} is {shown(given)}, no {type(own).__name__}: {START}")
     elif own is None:
         _check_plain(name, given)
     elif not _is_number(given):
-        raise ValueError(f"{name} is {shown(given)}, no number: {_START}")
+        raise ValueError(f"{name} is {shown(given)}, no number: {START}")
 
 
 def _check_plain(name: str, given: Any) -> None:
@@ -189,7 +189,7 @@ def _check_plain(name: str, given: Any) -> None:
     odd = _odd(given, isinstance(given, list) and name.startswith(_WITH_REASONS))
     if odd is not None:
         value, way = odd
-        raise ValueError(f"{name}{plain(''.join(reversed(way)))} is {shown(value)}, no number: {_START}")
+        raise ValueError(f"{name}{plain(''.join(reversed(way)))} is {shown(value)}, no number: {START}")
 
 
 def _odd(given: Any, texts: bool) -> tuple[Any, list[str]] | None:

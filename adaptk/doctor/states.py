@@ -65,7 +65,8 @@ def _state_of(path: Path, settings: Settings, key: Mapping[str, Any]) -> Finding
 def _usable(path: Path, state: State, settings: Settings, key: Mapping[str, Any]) -> Finding:
     differing = differences(state.key, key, "in the state")
     if not differing:
-        return Finding(_NAME, "ok", f"an engine goes on from {path}", f"saved {state.when} by adaptk {state.adaptk}")
+        what = f"an engine with the same table and K goes on from {path}"
+        return Finding(_NAME, "ok", what, f"saved {state.when} by adaptk {state.adaptk}")
     if settings.allow_mismatch:
         what = f"of {path} the acceptance would be taken over, widened, from another engine"
         return Finding(_NAME, "warn", what, "; ".join(differing))

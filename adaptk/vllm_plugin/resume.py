@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,9 @@ def _lock(keeper: Keeper, settings: Settings) -> None:
     except OSError as error:
         if settings.strict:
             raise
-        logger.warning("adaptk: no state can be saved to %s now (%s)", keeper.path, error)
+        keeper.tell(
+            "failed", logging.WARNING, f"no state can be saved to {keeper.path} now ({error}); it is tried again"
+        )
 
 
 def _begun(fresh: Controller, keeper: Keeper, key: Mapping[str, Any], settings: Settings) -> Controller:
@@ -82,7 +85,8 @@ def _begun(fresh: Controller, keeper: Keeper, key: Mapping[str, Any], settings: 
     except ForeignError as error:
         if settings.strict:
             raise
-        logger.warning("adaptk starts afresh: %s. It is left as it is; nothing is saved before it is moved away", error)
+        told = f"it starts afresh: {error}. It is left as it is; nothing is saved before it is moved away"
+        keeper.tell("failed", logging.WARNING, told)
         return fresh
     except StateError as error:
         logger.warning("adaptk starts afresh: %s. It is moved aside before the first save", error)

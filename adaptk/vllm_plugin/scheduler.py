@@ -114,7 +114,7 @@ class AdaptiveMixin(_Scheduler):
         except BaseException:  # vLLM's own: whoever goes on after it meets the next steps with their own decisions
             if step is not None:
                 try:
-                    steering.give_up(step)
+                    steering.give_up(step, "vLLM failed while it took a step's output in: nothing is learnt from it")
                 except Exception as error:
                     stand_down(self, error, "giving a step up")
             raise

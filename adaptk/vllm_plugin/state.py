@@ -26,7 +26,7 @@ from adaptk.vllm_plugin.statelock import Lock, lock_of
 
 INTERVAL_S = 30.0
 QUIET_S = 10.0  # the same where the engine has nothing to do: servers are ended then, by vLLM without a moment's notice
-REST_S = 1.0  # at least so long between two copies of an engine that comes to rest again and again
+REST = 100.0  # times as long as a copy took lie between two of an engine that comes to rest again and again
 _LOOK_S = 1.0  # between two looks whether it is time
 _SHORT_S = 0.05  # between two looks whether the engine has handed over a copy
 _ENDS_WITHIN_S = 2.0  # at shutdown: a disk that hangs is not waited for any longer
@@ -36,6 +36,7 @@ _HELD = (
     "ADAPTK_STATE, or give each engine a path of its own"
 )
 _NO_LOCKS = "{} lies where files have no locks: see to it that no other engine has the same ADAPTK_STATE"
+_EXCHANGED = "{} is the state of the controller that the engine started with: another one is in charge and is not saved"
 _FOREIGN = ": it is not replaced; move it away, or give another ADAPTK_STATE"
 
 
@@ -87,12 +88,12 @@ class Keeper:
         self._locked = False
         self._told: set[str] = set()
         self._left: _Mark | None = None  # the file as it was left, so that one that somebody else wrote is seen
-        self._read: _Mark | None = None  # the file as it was read ...
-        self._useless = ""  # ... and why that was of no use
+        self._useless = ""  # why what was read is of no use
         self._copy: dict[str, Any] | None = None
         self._done: dict[str, Any] | None = None  # the copy that was saved last
         self._counted: tuple[int, int] | None = None  # what the controller had seen when it was copied last
         self._copied_s = 0.0
+        self._copy_took_s = 0.0
         self._controller: Controller | None = None
         self._steering: weakref.ref[Kept] | None = None
         self._given_up = False
@@ -108,8 +109,6 @@ class Keeper:
         StateError
             If it holds no state to go on from; what is one but is of no use is moved aside before the first save.
         """
-        with suppress(OSError):  # which reading tells
-            self._read = _mark(self._target)
         try:
             state = read_state(self.path)
         except ForeignError:
@@ -134,14 +133,19 @@ class Keeper:
             If the lock's file cannot be made, as in a folder that cannot be written to.
         """
         new = not self._locked
-        self._locked = self._lock.take()
+        self._locked = self._lock.take() or self._take_soon()
         if not self._locked:
-            self._tell("held", logging.WARNING, _HELD.format(self.path))
+            self.tell("held", logging.WARNING, _HELD.format(self.path))
         elif new and not self._lock.there:
-            self._tell("no locks", logging.WARNING, _NO_LOCKS.format(self.path))
+            self.tell("no locks", logging.WARNING, _NO_LOCKS.format(self.path))
         elif new and "held" in self._told:
-            self._tell("took over", logging.INFO, f"the other engine has ended: the state is saved to {self.path}")
+            self.tell("took over", logging.INFO, f"the lock is free now: the state is saved to {self.path}")
         return self._locked
+
+    def _take_soon(self) -> bool:
+        """Once more, as who only looks whether there is a lock has it for a moment."""
+        time.sleep(_SHORT_S)
+        return self._lock.take()
 
     def start(self, controller: Controller, steering: Kept) -> None:
         """Save what ``controller`` learns from now on, as long as ``steering`` is there and active.
@@ -151,10 +155,9 @@ class Keeper:
         RuntimeError
             If there can be no further thread.
         """
-        ended = self._ended
         self._controller = controller
         self._counted = _counted(controller)
-        self._steering = weakref.ref(steering, lambda _: ended.set())
+        self._steering = weakref.ref(steering)
         thread = threading.Thread(target=self._run, name="adaptk-state", daemon=True)
         thread.start()
         self._thread = thread
@@ -165,23 +168,27 @@ class Keeper:
     def take(self, controller: Any) -> None:
         """Copy what the controller believes now, if it is the one that the state is of; on the engine's thread."""
         own = self._controller
-        if own is None or own is not controller:
+        if own is None:
             return
-        self.wanted = False
-        self._copied_s = time.monotonic()
-        counted = _counted(own)
-        if counted == self._counted:
-            return
+        began = time.monotonic()
         try:
-            self._copy = changing(own)
+            if own is not controller:
+                self.tell("exchanged", logging.WARNING, _EXCHANGED.format(self.path))
+                return
+            counted = _counted(own)
+            if counted != self._counted:
+                self._copy = changing(own)
+                self._counted = counted
         except Exception as error:  # no memory left, say: it is decided on all the same
             self._failed(error)
-            return
-        self._counted = counted
+        finally:
+            self._copied_s = time.monotonic()
+            self._copy_took_s = self._copied_s - began
+            self.wanted = False  # last: the other thread goes on to write the copy then
 
     def rest(self) -> None:
         """The engine has nothing to do: no step will come by when the next copy is wanted."""
-        if self._controller is not None and time.monotonic() - self._copied_s >= REST_S:
+        if self._controller is not None and time.monotonic() - self._copied_s >= REST * self._copy_took_s:
             self.take(self._controller)
 
     def give_up(self) -> None:
@@ -202,7 +209,7 @@ class Keeper:
             return
         self._thread.join(_ENDS_WITHIN_S)
         if self._thread.is_alive():
-            self._tell("hangs", logging.ERROR, f"the state is not yet saved to {self.path} after {_ENDS_WITHIN_S:g} s: "
+            self.tell("hangs", logging.ERROR, f"the state is not yet saved to {self.path} after {_ENDS_WITHIN_S:g} s: "
                        "the former one stays there")  # fmt: skip
 
     def _at_exit(self) -> None:
@@ -226,7 +233,7 @@ class Keeper:
 
     def _keep(self) -> None:
         saved = time.monotonic()
-        while not self._ended.wait(_LOOK_S):
+        while not self._ended.wait(_LOOK_S) and self._there():
             waited = time.monotonic() - saved
             if waited < QUIET_S or (waited < INTERVAL_S and self._at_work()):
                 continue
@@ -235,9 +242,12 @@ class Keeper:
                 pass
             self._save()
             saved = time.monotonic()
-        if self._steering is not None and self._steering() is None:  # dropped without a shutdown: nobody uses it now
+        if not self._there():  # dropped without a shutdown: nobody uses it now
             self.end()
         self._save()
+
+    def _there(self) -> bool:
+        return self._steering is not None and self._steering() is not None
 
     def _at_work(self) -> bool:
         steering = None if self._steering is None else self._steering()
@@ -260,51 +270,62 @@ class Keeper:
             snapshot = completed(controller, copy)
             state = State(adaptk=__version__, vllm=self._vllm, saved=time.time(), key=self._key, snapshot=snapshot)
             write_whole(self._target, state_bytes(state), MODE)
+            self._left, self._done = _mark(self._target), copy
         except Exception as error:
             self._failed(error)
             return
-        self._left, self._done = _mark(self._target), copy
         self.saves += 1
         self.saved_s = state.saved
         if "failed" in self._told:
-            self._tell("mended", logging.INFO, f"the state is saved to {self.path} again")
+            self.tell("mended", logging.INFO, f"the state is saved to {self.path} again")
 
     def _make_way(self) -> None:
         """See to it that the next save destroys nothing but an older state of this engine."""
-        if self._left is None:  # nothing was saved yet: what writers that were killed left is nobody's, by the lock
+        if self._left is None and self._lock.there:  # what writers that were killed left is nobody's, by the lock
             for scratch in scratch_of(self._target):
                 scratch.unlink(missing_ok=True)
-        mark = _mark(self._target)
-        if mark == self._left:
+        if _mark(self._target) == self._left:
             return
-        if mark == self._read and self._useless:
-            why = self._useless
+        why = self._useless if self._left is None else ""  # also of what its engine has saved there since
+        try:
+            state = read_state(self._target)
+        except ForeignError:
+            raise
+        except StateError as error:
+            why = why or str(error)
         else:
-            try:
-                state = read_state(self._target)
-            except ForeignError:
-                raise
-            except StateError as error:
-                why = str(error)
-            else:
-                why = "" if state is None else "; ".join(differences(state.key, self._key, "in the state"))
+            if state is None:
+                return
+            why = why or self._another(state)
         if why:
             aside = _aside(self._target)
             self._target.rename(aside)
-            logger.warning("adaptk: the state at %s was moved to %s, being of no use here: %s", self.path, aside, why)
+            self._log(logging.WARNING, f"the state at {self.path} was moved to {aside}, being of no use here: {why}")
+
+    def _another(self, state: State) -> str:
+        """What of a state's engine is another's, so that it must not be lost; empty where nothing is."""
+        differing = differences(state.key, self._key, "in the state")
+        arms = state.snapshot.get("arms")
+        if self._controller is not None and isinstance(arms, list) and arms[-1:] != [self._controller.arms[-1]]:
+            differing.append(f"up to {arms[-1:]} drafts")
+        return "; ".join(differing)
 
     def _failed(self, error: Exception) -> None:
         """Count a failure; the first one is told, the next ones are in the metrics."""
         self.failures += 1
         said = str(error) if isinstance(error, (OSError, ValueError)) else faulttext.short(error)
         remedy = _FOREIGN if isinstance(error, ForeignError) else ""
-        self._tell("failed", logging.ERROR, f"the state cannot be saved, and the engine goes on: {said}{remedy}. "
+        self.tell("failed", logging.ERROR, f"the state cannot be saved, and the engine goes on: {said}{remedy}. "
                    f"It is tried again every {INTERVAL_S:g} s")  # fmt: skip
 
-    def _tell(self, kind: str, level: int, text: str) -> None:
+    def tell(self, kind: str, level: int, text: str) -> None:
         """Say each kind of thing once."""
         if kind not in self._told:
             self._told.add(kind)
+            self._log(level, text)
+
+    def _log(self, level: int, text: str) -> None:
+        with suppress(Exception):  # a log handler that fails is no reason to stand down, or to save no more
             logger.log(level, "adaptk: %s", text)
 
     def _abandon(self) -> None:
@@ -338,7 +359,7 @@ def _mark(path: Path) -> _Mark | None:
 def _aside(path: Path) -> Path:
     """The first free name for a file that is moved away."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+    while os.path.lexists(aside := path.with_name(f"{path.name}.{number}")):
         number += 1
     return aside
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
@@ -30,6 +30,9 @@ AWAY_S = 0.1
 # Calls that replace weights are parts of one update where at most one step lies between two of them, or fewer than
 # this since the controller heard of one.
 SAME_UPDATE = 8
+
+_CANNOT = "; a scheduler that does not call vLLM's own methods cannot be steered"
+_NEVER_CAME = f"the output of a scheduled step never came{_CANNOT}"
 
 
 class Policy(Protocol):
@@ -213,7 +216,7 @@ class Steering:
         for other in lost:
             self.give_up(other)
         if step is None and output.total_num_scheduled_tokens:
-            self._miss("the output of a step came that it never saw scheduled")
+            self._miss(f"the output of a step came that it never saw scheduled{_CANNOT}")
             self._updated = None  # a step of unknown length ended here
         if step is None or isinstance(step, Unsteered) or self.collector is None:
             self._left = -math.inf  # an engine that spins on empty steps idles
@@ -334,10 +337,10 @@ class Steering:
         if lost is not None:
             self.give_up(lost)
 
-    def give_up(self, step: collect.Step | Unsteered) -> None:
+    def give_up(self, step: collect.Step | Unsteered, what: str = _NEVER_CAME) -> None:
         """Close the decision of a step whose output was never taken in: later records must meet their own decisions."""
         self.lost += 1
-        self._miss("the output of a scheduled step never came")
+        self._miss(what)
         if self.collector is not None and self.collector.numbered:
             self.collector.forget(step.output.finished_req_ids)
         if isinstance(step, collect.Step):
@@ -349,7 +352,8 @@ class Steering:
         """Count a step that cannot be learnt from; the first is told, as an engine may go on unsteered without it."""
         self.unmatched += 1
         if self.unmatched == 1:
-            logger.warning("adaptk: %s; a scheduler that does not call vLLM's own methods cannot be steered", what)
+            with suppress(Exception):  # a log handler that fails
+                logger.warning("adaptk: %s", what)
 
 
 def _takes(function: Any, name: str) -> bool:

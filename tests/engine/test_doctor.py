@@ -253,7 +253,7 @@ def test_a_state_is_read_as_the_start_reads_it(model: Path, tmp_path: Path, monk
     assert (sorted(tmp_path.iterdir()), path.stat()) == before
     assert engine.bare.active
     (finding,) = states.findings(engine.settings, 1, engine.key)
-    assert (finding.status, finding.what) == ("ok", f"an engine goes on from {path}")
+    assert (finding.status, finding.what) == ("ok", f"an engine with the same table and K goes on from {path}")
 
 
 def test_this_vllm_fits(model: Path) -> None:

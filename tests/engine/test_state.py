@@ -371,7 +371,7 @@ class TestStart:
         self, model: Path, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """However it came to rest, by answers or by aborts: nobody comes by to copy while it waits for requests."""
-        monkeypatch.setattr(state, "REST_S", 0.0)
+        monkeypatch.setattr(state, "REST", 0.0)
         scheduler = started(model, path)
         keeper, controller = scheduler.adaptk.state, scheduler.adaptk.controller
         serve(scheduler, requests=2)
