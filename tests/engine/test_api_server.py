@@ -53,6 +53,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     port = free_port()
     settings = {"ADAPTK": "on", "ADAPTK_STRICT": "1", "ADAPTK_BUDGET": "0.1", "ADAPTK_METRICS_PORT": str(port)}
     settings["ADAPTK_TRACE"] = str(folder / "trace-{rank}.jsonl")
+    settings["ADAPTK_STATE"] = str(folder / "state-{rank}.json")
     with serving(model, folder / "log", OPTIONS, **settings) as address:
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
         yield Server(address, f"http://127.0.0.1:{port}/metrics", folder / "log", folder / "trace-0.jsonl", client)
@@ -170,7 +171,8 @@ class TestMetrics:
                     assert set(sample.labels) - {"le"} == {"model_name", "engine", *known.labels}
                     assert (sample.labels["model_name"], sample.labels["engine"]) == ("tiny", "0")
         absent = {"adaptk_inactive_info", "adaptk_table_itl_seconds", "adaptk_drift_ratio", "adaptk_table_k"}
-        assert set(pages[-1].families) == set(BY_NAME) - absent  # there is no table, and adaptk is active
+        saved = {"adaptk_state_timestamp_seconds"}  # there once it was saved
+        assert set(pages[-1].families) | saved == set(BY_NAME) - absent  # there is no table, and adaptk is active
 
     def test_counters_never_fall_while_it_serves(self, pages: list[Page]) -> None:
         """From page to page, of each series; several pages were made in mid-work."""
