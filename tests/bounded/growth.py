@@ -17,9 +17,9 @@ from tests.containers import HighWater, empty_caches
 WARM = 0.2
 # What the second half of a run may hold above the first, whatever its length: a leak grows with the steps, not this.
 # Buffers of a fixed size that are in use in some states only make up these: 128 groups of ten numbers, in 300,000 steps
-# perhaps met for the first time in the second half. A leak of one object in 20 steps is found then, in a run of
-# 10,000,000 of one in 650.
-MORE_OBJECTS = 6_000  # the medians
+# perhaps met for the first time in the second half. A leak of one object in 40 steps is found then, in a run of
+# 10,000,000 of one in 1,300.
+MORE_OBJECTS = 3_000  # the medians
 MORE_ENTRIES = 2_000  # in any one container, the highest marks
 MORE_KIB = 4 * 1024  # the highest marks: memory is seldom given back
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
