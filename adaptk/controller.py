@@ -313,6 +313,10 @@ class Controller:
         self._asked, self._explored = None, False
         self._forget_visit()
 
+    def note_long_pause(self) -> None:
+        """So much time passed since the last step that step times may be others: they widen as a prior is wide."""
+        self._latency.widen()
+
     def snapshot(self) -> dict[str, Any]:
         """Everything needed to go on elsewhere, the random state and open decisions included: plain data, JSON-safe."""
         return taken(self)

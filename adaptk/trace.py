@@ -68,7 +68,7 @@ class TraceWriter:
         for name, value in (("max_pending", max_pending), ("max_mb", max_mb)):
             if value is not None and value < 1:
                 raise TraceError(f"{name} is {value!r}: give at least 1")
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # the program may go to another folder
         self._pending: deque[tuple[StepRecord, Decision | None, int]] = deque()
         self._max_pending, self._max_entries = max_pending, _MAX_ENTRIES
         # Counted by the caller's thread; `_taken`, `_lost` and `_failed` by the other: no lock is needed.

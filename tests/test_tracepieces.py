@@ -68,6 +68,19 @@ class TestWriting:
         assert max(piece.stat().st_size for piece in pieces) <= PIECE
         assert seqs(path) == list(range(100))
 
+    def test_a_program_that_goes_to_another_folder(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A relative path is of the folder at the start, for all pieces."""
+        monkeypatch.chdir(path.parent)
+        writer = TraceWriter(path.name, {"arms": [0, 1, 3]})
+        (path.parent / "elsewhere").mkdir()
+        monkeypatch.chdir(path.parent / "elsewhere")
+        for i in range(200):
+            writer.write(*row(i))
+        writer.close(30.0)
+        assert len(names(path)) > 3
+        assert seqs(path) == list(range(200))
+        assert not list((path.parent / "elsewhere").iterdir())
+
     def test_numbers_go_on_behind_the_last_one_that_is_there(self, path: Path) -> None:
         """A gap that somebody left is not filled, or their order would no longer be that of time."""
         (path.parent / "trace.jsonl.7").write_text("somebody's")

@@ -79,7 +79,8 @@ def examine(
     found += machine.findings()
     found += environment.findings(told, known)
     found += paths.findings(settings, ranks)
-    found += states.findings(settings, ranks, {} if known.engine is None else known.engine.key)
+    key, arms = ({}, ()) if known.engine is None else (known.engine.key, known.engine.outcome.arms)
+    found += states.findings(settings, ranks, key, arms)
     found += ports.findings(settings, ranks)
     found += engine.findings(known, env, arguments)
     speculates = known.engine is not None and known.engine.k_max > 0

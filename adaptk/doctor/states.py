@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adaptk.doctor.finding import Finding, Status
 from adaptk.doctor.paths import filled, unwritable
+from adaptk.quoted import shown
 from adaptk.settings import Settings
 from adaptk.statefile import ForeignError, State, StateError, read_state
 from adaptk.tablekey import differences
@@ -15,7 +16,7 @@ from adaptk.tablekey import differences
 _NAME = "paths.state"
 
 
-def findings(settings: Settings, ranks: int, key: Mapping[str, Any]) -> Iterator[Finding]:
+def findings(settings: Settings, ranks: int, key: Mapping[str, Any], arms: Sequence[int] = ()) -> Iterator[Finding]:
     """What of ``state`` works, its ranks filled in.
 
     Parameters
@@ -26,10 +27,12 @@ def findings(settings: Settings, ranks: int, key: Mapping[str, Any]) -> Iterator
         Data-parallel engines, ``>= 1``.
     key
         Of the engine; empty where it is not known.
+    arms
+        Values of K that it would choose from, rising; empty where they are not known.
     """
     if settings.state is None:
         return
-    found = [_state_of(Path(each), settings, key) for each in filled(settings.state, ranks)]
+    found = [_state_of(Path(each), settings, key, arms) for each in filled(settings.state, ranks)]
     yield found[0]
     for finding in found[1:]:
         if finding.status != found[0].status:  # else it is the same again, with another number
@@ -39,7 +42,7 @@ def findings(settings: Settings, ranks: int, key: Mapping[str, Any]) -> Iterator
         yield Finding(_NAME, "warn", what, "one of them saves, all begin from it", "put {rank} into its name")
 
 
-def _state_of(path: Path, settings: Settings, key: Mapping[str, Any]) -> Finding:
+def _state_of(path: Path, settings: Settings, key: Mapping[str, Any], arms: Sequence[int]) -> Finding:
     from adaptk.vllm_plugin.statelock import held, lock_of
 
     trouble: Status = "fail" if settings.strict else "warn"
@@ -54,16 +57,26 @@ def _state_of(path: Path, settings: Settings, key: Mapping[str, Any]) -> Finding
     why = unwritable(path)
     if why is not None:
         return Finding(_NAME, trouble, f"no state can be saved to {path}", why, "give another ADAPTK_STATE")
-    if held(lock_of(path)):
-        what = f"another engine saves its state to {path} now"
-        return Finding(_NAME, "note", what, "one that is started beside it takes over when that one ends")
     if state is None:
-        return Finding(_NAME, "ok", f"{path} is not there yet: an engine starts afresh and saves its state there")
-    return _usable(path, state, settings, key)
+        found = Finding(_NAME, "ok", f"{path} is not there yet: an engine starts afresh and saves its state there")
+    else:
+        found = _usable(path, state, settings, key, arms)
+    if held(lock_of(path)):
+        beside = f"another engine saves its state to {path} now; this one does once that one has ended"
+        return Finding(_NAME, "note" if found.status == "ok" else found.status, beside, found.what, found.remedy)
+    return found
 
 
-def _usable(path: Path, state: State, settings: Settings, key: Mapping[str, Any]) -> Finding:
+def _usable(path: Path, state: State, settings: Settings, key: Mapping[str, Any], arms: Sequence[int]) -> Finding:
     differing = differences(state.key, key, "in the state")
+    theirs = state.snapshot.get("arms")
+    if arms and isinstance(theirs, list) and theirs[-1:] != [arms[-1]]:
+        what = f"{path} is not used, and moved aside when this engine saves"
+        why = f"it is of K = {shown(theirs)}, here K is of {list(arms)}: the largest must be the same"
+        return Finding(_NAME, "warn", what, why, "give each num_speculative_tokens an ADAPTK_STATE of its own")
+    if not differing and arms and theirs != list(arms):
+        what = f"of {path} the acceptance would be taken over, widened"
+        return Finding(_NAME, "note", what, f"it is of K = {shown(theirs)}, here K is of {list(arms)}")
     if not differing:
         what = f"an engine with the same table and K goes on from {path}"
         return Finding(_NAME, "ok", what, f"saved {state.when} by adaptk {state.adaptk}")

@@ -76,7 +76,7 @@ class Look:
     """One look at the file after the other, and what of it has been told already."""
 
     def __init__(self, path: Path, started: Mode, refused: str | None) -> None:
-        self._path = path
+        self._path = path.absolute()  # the program may go to another folder
         self._started = started
         self._refused = refused
         self._wanted = started

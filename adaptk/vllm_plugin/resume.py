@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from adaptk.vllm_plugin import compat, faulttext
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.state import Keeper
 from adaptk.vllm_plugin.steering import Steering
+
+OLD_S = 3600.0  # a state that was saved longer ago is of another load, or of another machine, more often than not
 
 
 def keep_state(
@@ -126,6 +129,8 @@ def _gone_on(fresh: Controller, keeper: Keeper, state: State, key: Mapping[str, 
         return fresh
     controller = Controller.restore(snapshot, fresh.table, msgspec.structs.replace(settings, arms=fresh.arms))
     controller.identity = fresh.identity  # the same by the key, which is not as strict about names
+    if time.time() - state.saved > OLD_S:
+        controller.note_long_pause()
     logger.info("adaptk goes on from the state %s, after %d steps", named, controller.counters["steps"])
     return controller
 

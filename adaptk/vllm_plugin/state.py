@@ -308,6 +308,8 @@ class Keeper:
         arms = state.snapshot.get("arms")
         if self._controller is not None and isinstance(arms, list) and arms[-1:] != [self._controller.arms[-1]]:
             differing.append(f"up to {arms[-1:]} drafts")
+        if self._left is None and _steps(state.snapshot) > _steps(self._copy):
+            differing.append("it has seen more steps than this one")  # that stood by until the other one ended
         return "; ".join(differing)
 
     def _failed(self, error: Exception) -> None:
@@ -334,6 +336,13 @@ class Keeper:
         self._thread, self._controller, self._copy = None, None, None
         self._ended = threading.Event()  # the parent's thread may have held the other one's lock
         self._lock.release()
+
+
+def _steps(snapshot: Mapping[str, Any] | None) -> float:
+    """Steps that a snapshot's controller had seen; 0 where it does not say."""
+    counters = None if snapshot is None else snapshot.get("counters")
+    steps = counters.get("steps") if isinstance(counters, Mapping) else None
+    return steps if isinstance(steps, int | float) else 0
 
 
 def _counted(controller: Controller) -> tuple[int, int]:

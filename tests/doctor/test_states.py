@@ -107,3 +107,16 @@ def test_many_engines(tmp_path: Path) -> None:
     (tmp_path / "s-3").write_text("{}")
     assert [finding.status for finding in found(tmp_path / "s-{rank}", 8)] == ["ok", "warn"]
     assert [finding.status for finding in found(tmp_path / "s", 2)] == ["ok", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("arms", "status", "said"),
+    [((0, 1, 3), "ok", "goes on from"), ((0, 3), "note", "acceptance"), ((0, 1, 5), "warn", "moved aside")],
+)
+def test_a_state_of_other_arms(tmp_path: Path, arms: tuple[int, ...], status: str, said: str) -> None:
+    """Where the engine's K are known they are compared, as its start will."""
+    path = tmp_path / "state.json"
+    snapshot = {"arms": [0, 1, 3]}
+    path.write_bytes(state_bytes(State(adaptk="0.1.0", vllm="0.32.0", saved=1e9, key=KEY, snapshot=snapshot)))
+    (finding,) = states.findings(Settings(state=str(path)), 1, KEY, arms)
+    assert (finding.status, said in finding.what) == (status, True)

@@ -15,7 +15,7 @@ from vllm.v1.request import RequestStatus
 
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.statefile import State, read_state, state_bytes
-from adaptk.vllm_plugin import adaptive, state
+from adaptk.vllm_plugin import adaptive, resume, state
 from adaptk.vllm_plugin.graphs import Coverage
 from adaptk.vllm_plugin.metrics.rows import state_rows
 from adaptk.vllm_plugin.start import StartError
@@ -103,6 +103,18 @@ class TestGoingOn:
         assert again.counters["steps"] > 20
         assert len(log.having("there is no state at")) == 1
         assert len(log.having(f"adaptk goes on from the state {path}, saved 20")) == 1
+
+    def test_of_an_old_state_step_times_are_believed_widely(self, model: Path, path: Path) -> None:
+        """The load or the machine may be another by now; the means and the acceptance stay."""
+        scheduler = started(model, path)
+        serve(scheduler)
+        before = scheduler.adaptk.controller.belief(8)
+        scheduler.shutdown()
+        rewritten(path, saved=saved(path).saved - 2 * resume.OLD_S)
+        again = started(model, path).adaptk.controller.belief(8)
+        for old, new in zip(before, again, strict=True):
+            assert new.al == old.al
+            assert new.itl_low < old.itl_low < old.itl_high < new.itl_high
 
     def test_its_first_k_is_the_learnt_one(self, model: Path, path: Path) -> None:
         """Where a fresh engine without a table starts at the cheapest arm and climbs."""

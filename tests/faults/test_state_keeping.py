@@ -414,6 +414,16 @@ class TestTwoEngines:
         assert steps_in(path.with_name("state.json.1")) == first.counters["steps"]
         assert saved(path).snapshot["counters"]["steps"] == second.counters["steps"]
 
+    def test_one_that_stood_by_loses_nothing_of_the_first(self, path: Path) -> None:
+        """What has seen more steps than it has itself is moved aside, not replaced."""
+        first, second, steering = fresh(), fresh(), Steered()
+        one, other = kept(path, first, steering), kept(path, second, steering)
+        learn(first, 30)
+        ended(one)
+        learn(second, 2)
+        ended(other)
+        assert (steps_in(path), steps_in(path.with_name("state.json.1"))) == (2, 30)
+
     @pytest.mark.parametrize("asked", [False, True])
     def test_of_two_with_other_drafts_none_replaces_the_others(self, path: Path, asked: bool) -> None:
         """Also where the key is the same and the file was put there after the start."""
