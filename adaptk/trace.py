@@ -137,12 +137,14 @@ class TraceWriter:
         _open_writers.discard(self)
         self._accepting = False
         self._finalizer.cancel()
-        self._stop.set()
         if self._thread is None:
             self._finish()
             return
-        if self._thread is threading.current_thread():  # which collected what dropped this writer, and ends after this
+        # It may be this thread that collected what dropped the writer, in the middle of waiting for the event, whose
+        # lock it holds then: it ends by itself.
+        if self._thread is threading.current_thread():
             return
+        self._stop.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             waiting = len(self._pending) + len(self._lines)
@@ -171,7 +173,7 @@ class TraceWriter:
                 self._break(error)
 
     def _write_on(self) -> None:
-        while not self._stop.wait(_POLL_S):
+        while not self._stop.wait(_POLL_S) and self._accepting:
             if time.monotonic() >= self._retry_at:
                 self._drain()
             self._hear_of_refused()

@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adaptk.tracepieces import TraceError, header_line, is_trace, numbers_beside
+from adaptk.tracepieces import DAMAGED, Bytes, TraceError, header_line, is_trace, numbers_beside, unpacked
 
 PIECE_BYTES = 256 * 2**20
 _MOST_OF_CAP = 4  # pieces that fit into what all may take
 _FLOOR_BYTES, _FLOOR_SHARE = 256 * 2**20, 0.01  # of a disk, the smaller of which is left to others
+_LOOK = 2**16  # bytes at the beginning of a file
 _NAMES = 1000  # tried for a piece before it is given up
 # Whoever reads how many drafts of each request were accepted may guess what it was about: the owner's alone.
 _MODE = 0o600
@@ -94,6 +95,7 @@ class TraceDisk:
         self._torn = False  # whether it may end within a row
         self._earlier: deque[_Done] = deque()
         try:
+            holds_trace(path)
             self._next()
         except (OSError, ValueError) as error:
             if isinstance(error, TraceError):
@@ -192,8 +194,9 @@ class TraceDisk:
     def _next(self) -> None:
         """Move the running piece aside and begin another."""
         if self._part < 0:
-            if holds_trace(self.path):
-                _moved_aside(self.path)
+            with suppress(TraceError):  # something came there since the start, and stays
+                if holds_trace(self.path):
+                    _moved_aside(self.path)
         elif self._at == self.path and self._is_at(self.path, self._ident):
             self._at = _moved_aside(self.path)
         self._begin()
@@ -229,14 +232,21 @@ class TraceDisk:
                 with suppress(OSError):
                     at.unlink()
             raise
-        if self._is_at(self._at, self._ident):  # else somebody has it elsewhere, or removed it
-            self._earlier.append(_Done(self._at, self._ident, self._size, self._piece_rows))
+        lies = self._whereabouts()
+        if lies is not None:  # else somebody has it elsewhere, or removed it
+            self._earlier.append(_Done(lies, self._ident, self._size, self._piece_rows))
         # In this order: a forked child closes whatever number it finds.
         old, self._fd = self._fd, fd
         self._at, self._ident, self._size, self._piece_rows = at, ident, size, 0
         self._torn, self._turn_at = False, self._piece_bytes
         if old >= 0:
             os.close(old)
+
+    def _whereabouts(self) -> Path | None:
+        """Where the running piece lies by now: another engine with this path has moved it aside as an older trace."""
+        numbers = numbers_beside(self.path) if self._fd >= 0 else ()  # open: no other file has its number
+        names = (self.path.with_name(f"{self.path.name}.{number}") for number in numbers)
+        return next((name for name in (self._at, *names) if self._is_at(name, self._ident)), None)
 
     def _write_header(self, fd: int) -> int:
         line = memoryview(header_line(self._fields, self._run, self._part + 1))
@@ -266,14 +276,21 @@ def holds_trace(path: Path) -> bool:
         raise TraceError(f"{path}: is a symbolic link: give the path that it leads to")
     if not stat.S_ISREG(there.st_mode):
         raise TraceError(f"{path}: is not a regular file: give a path that adaptk may create")
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        start = os.read(fd, 256)
-    finally:
-        os.close(fd)
-    if not is_trace(start) and not start.startswith(b"\x1f\x8b"):
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as raw:
+        ours = _began_as_trace(unpacked(raw))
+    if not ours:
         raise TraceError(f"{path}: holds something that is no trace: give another path, or remove it")
     return True
+
+
+def _began_as_trace(file: Bytes) -> bool:
+    """Whether it begins with a header, or is what a crash leaves of one: nothing, or a few zeros of a power cut."""
+    try:
+        start = file.read(_LOOK)
+        zeros = not start.strip(b"\0")
+        return not file.read(1) if zeros else is_trace(start)
+    except DAMAGED:
+        return False
 
 
 def _moved_aside(path: Path) -> Path:

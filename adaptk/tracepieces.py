@@ -10,14 +10,15 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
+
+from adaptk.inputs import opened_regular
 
 SCHEMA_VERSION = 1
 KIND = "adaptk-trace"
@@ -123,18 +124,21 @@ def opened(path: Path) -> Iterator[tuple[Bytes, BinaryIO]]:
     TraceError
         If it cannot be opened, or is no regular file.
     """
-    try:
-        raw = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # a pipe would block
-    except FileNotFoundError:
-        raise TraceError(f"{path}: there is no such file: check the path; ADAPTK_TRACE writes one") from None
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{str(path)!r}: cannot be read ({error}): check the path") from None
-    with raw:
-        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raise TraceError(f"{str(path)!r}: cannot be read (it is not a regular file): check the path")
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        yield (gzip.GzipFile(fileobj=raw), raw) if packed else (raw, raw)
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(opened_regular(path))
+        except FileNotFoundError:
+            raise TraceError(f"{path}: there is no such file: check the path; ADAPTK_TRACE writes one") from None
+        except (OSError, ValueError) as error:
+            raise TraceError(f"{str(path)!r}: cannot be read ({error}): check the path") from None
+        yield unpacked(raw), raw
+
+
+def unpacked(raw: BinaryIO) -> Bytes:
+    """A file as it is, or what it holds where it is compressed, by its first bytes."""
+    packed = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    return gzip.GzipFile(fileobj=raw) if packed else raw
 
 
 def _beside(path: Path) -> list[Piece]:

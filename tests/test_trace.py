@@ -132,6 +132,25 @@ class TestWriter:
         assert writer.dropped == 1
         assert read_trace(path).rows == []
 
+    def test_the_thread_itself_may_collect_what_held_the_writer(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Garbage is collected anywhere, also while it waits and holds the lock of what it waits for."""
+        writer = TraceWriter(path)
+        real = writer._stop._cond.wait  # type: ignore[attr-defined]
+
+        def collecting(timeout: float | None = None) -> bool:
+            if threading.current_thread() is writer._thread:
+                writer.close()
+            return bool(real(timeout))
+
+        monkeypatch.setattr(writer._stop._cond, "wait", collecting)  # type: ignore[attr-defined]
+        writer.write(step())
+        assert writer._thread is not None
+        writer._thread.join(10.0)
+        assert not writer._thread.is_alive()
+        assert len(read_trace(path).rows) == 1
+
     def test_a_full_queue_drops_and_counts(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(adaptk.trace, "_POLL_S", 30.0)  # nothing leaves the queue before close
         writer = TraceWriter(path, max_pending=5)
@@ -397,7 +416,7 @@ class TestReader:
 
     def test_a_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(TraceError, match="not a regular file"):
+        with pytest.raises(TraceError, match="is no regular file"):
             read_trace(tmp_path / "pipe")
 
     def test_missing_files(self, tmp_path: Path) -> None:

@@ -109,6 +109,21 @@ class TestWriting:
             assert (path.parent / name).read_bytes() == content
         assert seqs(path.with_name(f"trace.jsonl.{len(others)}")) == former
 
+    def test_a_piece_that_another_engine_moved_counts(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that begins with the same path moves the running file aside: it is under the bound as before."""
+        monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: tracedisk.TraceDisk(*given[:2], 4 * PIECE))
+        writer = TraceWriter(path, {"arms": [0, 1, 3]})
+        other = TraceWriter(path)
+        for seq in range(500):
+            writer.write(*row(seq))
+        writer.close(30.0)
+        other.close()
+        assert not path.with_name("trace.jsonl.1").exists()
+        [own] = [each for each in whole_runs(path.parent.iterdir()) if seqs(each)]
+        assert sum(piece.stat().st_size for piece in Reader(own, False).files) <= 4 * PIECE
+        assert seqs(own) == list(range(500 - len(seqs(own)), 500))
+        assert writer.removed_rows == 500 - len(seqs(own))
+
     def test_a_piece_that_somebody_replaced_is_left(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Under the name of a piece that is to be removed lies another file by now."""
         monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: tracedisk.TraceDisk(*given[:2], 4 * PIECE))

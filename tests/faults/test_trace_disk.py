@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import shutil
 import threading
@@ -17,6 +18,7 @@ import pytest
 import adaptk.trace
 from adaptk import tracedisk
 from adaptk.trace import TraceError, TraceWriter, read_trace
+from adaptk.tracefile import header_line
 from tests.faults.disks import needs_mount, row, run_on_tmpfs, wait_for
 
 
@@ -367,6 +369,23 @@ class TestRights:
         assert path.is_symlink()
         assert target.read_text() == "precious" if there else not target.exists()
 
+    def test_what_came_to_the_path_while_the_disk_was_full_stays(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The trace that could not begin at the start begins beside it."""
+        real = os.write
+        monkeypatch.setattr(os, "write", lambda fd, data: _fail(errno.ENOSPC))
+        writer = TraceWriter(path)
+        assert not path.exists()
+        path.write_text("somebody's")
+        write(writer, 0, 10)
+        assert wait_for(lambda: writer.failed >= 2)
+        monkeypatch.setattr(os, "write", real)
+        assert written(writer, 10)
+        writer.close()
+        assert path.read_text() == "somebody's"
+        assert seqs(path.with_name("trace.jsonl.1")) == list(range(10))
+
     def test_a_link_planted_at_the_last_moment_is_not_followed(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -386,16 +405,29 @@ class TestRights:
         assert not target.exists()
         assert seqs(path.with_name("trace.jsonl.1")) == [0]
 
-    def test_something_else_is_not_moved_aside(self, path: Path) -> None:
-        """A path that names, say, the table by mistake."""
-        path.write_text('{"schema_version": 1, "rows": []}')
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b'{"schema_version": 1, "rows": []}',
+            gzip.compress(b"a backup"),
+            gzip.compress(b"a backup" * 1000)[:15],
+            bytes(100_000),
+            bytes(100) + b"a disk's image",
+        ],
+        ids=["table", "backup", "damaged", "zeros", "image"],
+    )
+    def test_something_else_is_not_moved_aside(self, path: Path, content: bytes) -> None:
+        """A path that names another file by mistake."""
+        path.write_bytes(content)
         with pytest.raises(TraceError, match="holds something that is no trace: give another path"):
             TraceWriter(path)
         assert [each.name for each in path.parent.iterdir()] == ["trace.jsonl"]
 
-    @pytest.mark.parametrize("content", [b"", b'{"schema_ver', bytes(400)])
-    def test_what_a_crash_left_is_moved_aside(self, path: Path, content: bytes) -> None:
-        """An empty file, a part of a header, or the zeros of a power cut."""
+    @pytest.mark.parametrize(
+        "content", [b"", b'{"schema_ver', bytes(400), b'{"schema' + bytes(400), gzip.compress(header_line({"a": 1}))]
+    )
+    def test_what_was_a_trace_is_moved_aside(self, path: Path, content: bytes) -> None:
+        """An empty file, a part of a header, the zeros of a power cut, or a trace that somebody compressed."""
         path.write_bytes(content)
         TraceWriter(path).close()
         assert path.with_name("trace.jsonl.1").read_bytes() == content

@@ -92,8 +92,8 @@ def read_rows(path: str | os.PathLike[str], lenient: bool = False, last: int | N
 def time_ms(step: StepRecord) -> float | None:
     """Wall time of a step, else the worker's.
 
-    ``None`` where neither lies between the controller's ``SHORTEST_MS`` and ``LONGEST_MS``. The controller cuts a time
-    beyond them; a replay, whose costs are fitted to all times at once, takes it for none.
+    ``None`` where neither lies between ``SHORTEST_MS`` and ``LONGEST_MS``, beyond which the controller takes none
+    either. It prefers the worker's own time, of which it learns what K costs; a replay is about what clients wait for.
     """
     for time in (step.elapsed_ms, step.device_ms):
         if time is not None and SHORTEST_MS <= time <= LONGEST_MS:

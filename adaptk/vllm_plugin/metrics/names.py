@@ -102,7 +102,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("adaptk_trace_written_bytes_total", "counter", (), "Bytes that were written to the trace."),
     Metric("adaptk_trace_dropped_rows_total", "counter", (), "Rows that did not reach the trace."),
     Metric("adaptk_trace_removed_rows_total", "counter", (), "Rows of old files that made way for new ones."),
-    Metric("adaptk_trace_failures_total", "counter", (), "Failures to write the trace; each is tried again."),
+    Metric("adaptk_trace_failures_total", "counter", (), "Failures of encoding or writing rows of the trace."),
     Metric("adaptk_state_saves_total", "counter", (), "How often the state was saved."),
     Metric("adaptk_state_failures_total", "counter", (), "Failures to save the state; each is tried again."),
     Metric("adaptk_state_timestamp_seconds", "gauge", (), "When the state in its file was saved, unix time."),
