@@ -127,7 +127,7 @@ def test_there_are_no_more_descriptors_at_the_start(model: Path, log: Lines, tmp
     assert engine.steering.active
     assert engine.steering.faults == 0
     assert not log.having("inactive")
-    for said in ("no state can be saved", "serves no metrics"):
+    for said in ("it starts afresh", "serves no metrics"):
         assert len(log.having(said)) == 1, "\n".join(log.lines)
     writer = engine.steering.writer
     engine.scheduler.shutdown()
