@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from adaptk.acceptance import AcceptancePosterior, PositionBelief
+from adaptk.arithmetic import vanishing_is_zero
 from adaptk.arms import resolve_arms
 from adaptk.batch import LoadTracker
 from adaptk.belief import ArmBelief, arm_beliefs
@@ -215,6 +216,7 @@ class Controller:
             self._planner.change_detected(of_time=new_time)
         return decision
 
+    @vanishing_is_zero
     def belief(self, batch_size: int, context_tokens: int | None = None) -> list[ArmBelief]:
         """What is believed of each arm at a batch size; ``context_tokens`` as in ``choose``.
 
@@ -229,10 +231,12 @@ class Controller:
         allowed = self._planner.allowed(batch_size, context)
         return arm_beliefs(self._acceptance, self._latency, self.table, batch_size, context, allowed)
 
+    @vanishing_is_zero
     def positions(self) -> list[PositionBelief]:
         """What is believed of the conditional acceptance of each draft position."""
         return self._acceptance.positions()
 
+    @vanishing_is_zero
     def corrected_table(self) -> GoodputTable:
         """The seed table as now believed; the seed itself where no time was ever seen and it has none."""
         return corrected_table(self.table, self._acceptance, self._latency, self._load.context)

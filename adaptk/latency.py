@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from adaptk.arithmetic import vanishing_is_zero
 from adaptk.cells import NEVER, Cells
 from adaptk.contamination import Contamination
 from adaptk.designs import Places, View, Views
@@ -273,6 +274,7 @@ class LatencyPosterior:
             changed = self._flush(group) or changed
         return changed
 
+    @vanishing_is_zero
     def _flush(self, group: Samples) -> bool:
         if not group.values:
             return False

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adaptk.acceptance import AcceptancePosterior
+from adaptk.arithmetic import vanishing_is_zero
 from adaptk.decision import Reason
 from adaptk.guard import Ledger, Patience, place
 from adaptk.latency import LatencyPosterior
@@ -161,6 +162,7 @@ class Planner:
         """Whether steps of a visit are still to be played."""
         return self._visit_left > 0
 
+    @vanishing_is_zero
     def judge(self, batch: int, context: float | None) -> None:
         """All steps of the visit have come back: replan, and remember whether it was worth it."""
         visited = self.visiting
@@ -231,6 +233,7 @@ class Planner:
         playable = self.playable(exact)
         return max([i for i in plan.allowed if i in playable] or playable, key=plan.scores.__getitem__)
 
+    @vanishing_is_zero
     def _begin_block(self, batch: int, context: float | None) -> None:
         self._block_left = CONFIRM if self._changed else BLOCK  # what a change is like shows only by and by
         self._changed = False
@@ -349,6 +352,7 @@ class Planner:
     def _planned(self, batch: int, context: float | None) -> _Plan:
         return self._plan.get(batch) or self._make_plan(batch, context)
 
+    @vanishing_is_zero
     def _make_plan(self, batch: int, context: float | None) -> _Plan:
         widths = self.acceptance.widths(self.arms)
         times = self.latency.log_times(batch, widths, context)

@@ -37,7 +37,7 @@ def rehearse(controller: Controller) -> None:
     usual = min(max(controller._usual_ms, 1.0), 1000.0) if controller._usual_ms else _USUAL_MS
     asked = controller.arms[0]
     try:
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
+        with np.errstate(over="raise", invalid="raise", divide="raise", under="ignore"):
             for i in range(STEPS):
                 batch = 1 if i < STEPS // 3 else 16
                 k = controller.choose(batch, 1000 * batch)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptk import Controller
+from adaptk import Controller, StepRecord
 from tests.bounded.endless import Endless
 from tests.publicengine import PUBLIC
 
@@ -121,6 +121,19 @@ def test_numpys_errors_are_the_users_to_set(errors: str, table: object, capsys: 
             played.append([load.controller.choose(8), *_choices(load, 2)])
     assert played[0] == played[1]
     assert capsys.readouterr() == ("", "")
+
+
+def test_chances_that_vanish_raise_nothing() -> None:
+    """The product of 63 that are about 0 has no number of its own: where numpy raises on that, it is 0 all the same."""
+    with np.errstate(all="raise"):
+        controller = Controller(None, k_max=63, seed=0)
+        for _ in range(1000):
+            k = controller.choose(8, 8000)
+            none = StepRecord(batch_size=8, elapsed_ms=10.0 + k, k=k, drafted=[k] * 8, accepted=[0] * 8)
+            controller.observe(none)
+        assert controller.belief(8)[0].k == controller.choose(8) == 0
+        assert len(controller.positions()) == 63
+        assert controller.corrected_table()
 
 
 def _choices(load: Endless, blocks: int) -> list[int]:

@@ -40,6 +40,7 @@ BOUNDARY = frozenset(
 OFF_THE_STEP = (
     "trace.TraceWriter.",
     "tracedisk.",
+    "inputs.",
     "vllm_plugin.control.",
     "vllm_plugin.steering.Steering.close",
     "vllm_plugin.steering.Steering.mode",

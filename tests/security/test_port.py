@@ -181,6 +181,28 @@ def test_a_thousand_connections(sends: Callable[[int], bytes]) -> None:
         assert said(here, ASKS).endswith(b"the page")
 
 
+def test_who_has_asked_is_not_ended_by_who_has_not() -> None:
+    """A request that came while the thread was busy counts, though more connections than have room came after it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def making(_: str) -> tuple[str, bytes]:
+        begun.set()
+        assert go_on.wait(20)
+        return "text/plain", b"the page"
+
+    with served(making) as here, ExitStack() as stack:
+        scraper = stack.enter_context(connected(here, ASKS[:1]))
+        time.sleep(0.2)  # so that it has been let in
+        first = stack.enter_context(connected(here, ASKS))
+        assert begun.wait(20)
+        scraper.sendall(ASKS[1:])
+        for _ in range(100):
+            stack.enter_context(connected(here))
+        go_on.set()
+        assert everything(first).endswith(b"the page")
+        assert everything(scraper).endswith(b"the page")
+
+
 def test_a_flood_of_resets() -> None:
     """Clients that break off the hard way at every stage leave nothing behind."""
     with served(lambda _: ("text/plain", b"x" * 1_000_000)) as here:

@@ -16,7 +16,7 @@ from adaptk.vllm_plugin.metrics.request import PATH, Request, answer, read, refu
 
 # What a request asks for and what it gets: the value of its Accept header, and content type and text.
 Answer = Callable[[str], tuple[str, bytes]]
-MOST = 32  # connections at a time: one more ends the oldest
+MOST = 32  # connections at a time: one more ends the oldest that does not wait for a page
 _WAITING = 128  # that the system keeps until they are let in
 _LASTS_S = 10.0  # a connection, from the moment that it is let in, whatever its client does
 _SHARE = 0.05  # of a core, that the thread may take
@@ -169,12 +169,13 @@ class _Http:
         now = time.monotonic()
         for client in [client for client in self._clients.values() if client.until <= now]:
             self._drop(client)
+        # What came from those who are here is read before others are let in, who take the place of who sent nothing.
         for key, events in ready:
             client = self._clients.get(key.fileobj)  # type: ignore[call-overload]
             if client is not None:
                 self._attend(client, events)
-            elif key.fileobj is self.listener and not self.ended:
-                self._let_in()
+        if not self.ended and any(key.fileobj is self.listener for key, _ in ready):
+            self._let_in()
         self._answer_some()
 
     def rest(self) -> None:
@@ -237,14 +238,19 @@ class _Http:
                 return
             link.setblocking(False)
             if len(self._clients) >= MOST:
-                oldest = next(iter(self._clients.values()))
-                if oldest.left is None:
-                    with self._minding(oldest):
-                        oldest.send(refusal(503))
-                self._drop(oldest)
+                self._end_oldest()
             client = self._clients[link] = _Client(link)
             self._selector.register(link, client.events)
             self._attend(client, selectors.EVENT_READ)  # most have sent their request by now
+
+    def _end_oldest(self) -> None:
+        """End the oldest connection; one whose page is about to be made only where all the others are such, too."""
+        clients = self._clients.values()
+        oldest = next((client for client in clients if client.request is None), None) or next(iter(clients))
+        if oldest.left is None:
+            with self._minding(oldest):
+                oldest.send(refusal(503))
+        self._drop(oldest)
 
     def _attend(self, client: _Client, events: int) -> None:
         """Read from a client or send to it, as it is ready for; one that went away is nobody's business."""
