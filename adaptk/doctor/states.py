@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from adaptk.doctor.finding import Finding, Status
 from adaptk.doctor.paths import filled, unwritable
@@ -12,6 +12,8 @@ from adaptk.quoted import shown
 from adaptk.settings import Settings
 from adaptk.statefile import ForeignError, State, StateError, read_state
 from adaptk.tablekey import differences
+
+Kept = Literal["all", "acceptance", "nothing"]
 
 _NAME = "paths.state"
 
@@ -69,20 +71,45 @@ def _state_of(path: Path, settings: Settings, key: Mapping[str, Any], arms: Sequ
 
 def _usable(path: Path, state: State, settings: Settings, key: Mapping[str, Any], arms: Sequence[int]) -> Finding:
     differing = differences(state.key, key, "in the state")
+    kept = _kept(state, settings, key, arms)
     theirs = state.snapshot.get("arms")
-    if arms and isinstance(theirs, list) and theirs[-1:] != [arms[-1]]:
-        what = f"{path} is not used, and moved aside when this engine saves"
-        why = f"it is of K = {shown(theirs)}, here K is of {list(arms)}: the largest must be the same"
-        return Finding(_NAME, "warn", what, why, "give each num_speculative_tokens an ADAPTK_STATE of its own")
-    if not differing and arms and theirs != list(arms):
-        what = f"of {path} the acceptance would be taken over, widened"
-        return Finding(_NAME, "note", what, f"it is of K = {shown(theirs)}, here K is of {list(arms)}")
-    if not differing:
+    if kept == "all":
         what = f"an engine with the same table and K goes on from {path}"
         return Finding(_NAME, "ok", what, f"saved {state.when} by adaptk {state.adaptk}")
-    if settings.allow_mismatch:
+    if kept == "acceptance" and differing:
         what = f"of {path} the acceptance would be taken over, widened, from another engine"
         return Finding(_NAME, "warn", what, "; ".join(differing))
-    what = f"{path} is of another engine: it is not used, and moved aside when this one saves"
-    remedy = "give another ADAPTK_STATE, or set ADAPTK_ALLOW_MISMATCH=1 to begin from its acceptance"
-    return Finding(_NAME, "warn", what, "; ".join(differing), remedy)
+    why = f"it is of K = {shown(theirs)}, here K is of {list(arms)}"
+    if kept == "acceptance":
+        return Finding(_NAME, "note", f"of {path} the acceptance would be taken over, widened", why)
+    if _reaches(state, arms):
+        what = f"{path} is of another engine: it is not used, and moved aside when this one saves"
+        remedy = "give another ADAPTK_STATE, or set ADAPTK_ALLOW_MISMATCH=1 to begin from its acceptance"
+        return Finding(_NAME, "warn", what, "; ".join(differing), remedy)
+    what = f"{path} is not used, and moved aside when this engine saves"
+    remedy = "give each num_speculative_tokens an ADAPTK_STATE of its own"
+    return Finding(_NAME, "warn", what, f"{why}: the largest must be the same", remedy)
+
+
+def _kept(state: State, settings: Settings, key: Mapping[str, Any], arms: Sequence[int]) -> Kept:
+    if not _reaches(state, arms):
+        return "nothing"
+    if differences(state.key, key, "in the state"):
+        return "acceptance" if settings.allow_mismatch else "nothing"
+    return "acceptance" if arms and state.snapshot.get("arms") != list(arms) else "all"
+
+
+def _reaches(state: State, arms: Sequence[int]) -> bool:
+    """Whether it is of as many drafts, as far as both are known."""
+    theirs = state.snapshot.get("arms")
+    return not arms or not isinstance(theirs, list) or theirs[-1:] == [arms[-1]]
+
+
+def begins(settings: Settings, key: Mapping[str, Any], arms: Sequence[int]) -> tuple[str, Kept]:
+    """The first rank's state file, and what an engine of this key and these arms would begin from; see ``findings``."""
+    path = (settings.state or "").replace("{rank}", "0")
+    try:
+        state = read_state(Path(path)) if path else None
+    except StateError:  # told where the files are
+        return path, "nothing"
+    return path, "nothing" if state is None else _kept(state, settings, key, arms)

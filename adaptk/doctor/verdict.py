@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adaptk.doctor import states
 from adaptk.doctor.environment import Environment, asked_mode
 from adaptk.doctor.facts import Engine, Facts
 from adaptk.doctor.finding import Finding, fails
@@ -42,13 +43,22 @@ def _acts(engine: Engine) -> str:
     switched = switch(engine.settings, engine)
     mode = engine.settings.mode if switched is None else switched.mode
     ks = ", ".join(map(str, engine.outcome.arms))
-    start = "from the table" if engine.seeded is not None else "without a table"
+    start = _start(engine)
     acts = {
         "on": f"choose K from {ks} at every step, starting {start}",
-        "shadow": f"decide among K = {ks} and record it, {start}, while vLLM plays its own K",
+        "shadow": f"decide among K = {ks} and record it, starting {start}, while vLLM plays its own K",
         "off": "leave K to vLLM until it is switched on",
     }[mode]
     return acts if switched is None else f"{acts}, as {switched.path} says {mode}"
+
+
+def _start(engine: Engine) -> str:
+    """What it would begin from."""
+    path, kept = states.begins(engine.settings, engine.key, engine.outcome.arms)
+    if kept == "all":
+        return f"from the state {path}, if that is of the same table"
+    table = "from the table" if engine.seeded is not None else "without a table"
+    return f"{table} and with the acceptance of the state {path}" if kept == "acceptance" else table
 
 
 def _failing(findings: Sequence[Finding], environment: Environment, facts: Facts) -> str:

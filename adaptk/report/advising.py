@@ -34,6 +34,7 @@ class Evidence(NamedTuple):
     foreign: bool  # whether a table is there that is of another engine
     by_table: Callable[[int, int], bool]  # whether the table speaks for a group's new K at a batch size not recorded
     steered: bool  # whether adaptk's own K were played
+    timed: frozenset[int]  # K of which any step was timed
 
 
 def advise(plan: Plan, groups: Groups, evidence: Evidence) -> Advice:
@@ -204,7 +205,8 @@ def _why_unjudged(ranges: list[RangeAdvice], evidence: Evidence) -> str:
         return f"Not decided: K={listed(hardly)}, which you have, {were} hardly played in this trace."
     own = sorted({each.k_now for each in ranges})
     played = listed([f"K={k}" for k in own])
-    were = f"{'was' if len(own) == 1 else 'were'} timed{' often enough' if evidence.steered else ''} here"
+    often = " often enough" if evidence.timed.difference(own) else ""
+    were = f"{'was' if len(own) == 1 else 'were'} timed{often} here"
     if evidence.has_table:
         return f"Not decided: only {played} {were}, and the table has no other K."
     lacking = "the table is of another engine" if evidence.foreign else "there is no table to tell what another K costs"

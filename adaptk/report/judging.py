@@ -98,6 +98,7 @@ def judge(recording: Recording) -> Judged:
         bool(why_foreign),
         _by_table(own_table, lengths, load, chosen, arms),
         followed,
+        frozenset(k for k, steps in zip(arms, seen.steps.sum(axis=0), strict=True) if steps),
     )
     advice = advise(chosen, load, evidence)
     cells = _cells(columns, octaves, load, lengths, drawn, arms, timed_table)

@@ -12,6 +12,7 @@ from adaptk.doctor import examine, installation
 from adaptk.doctor.examine import Report
 from adaptk.doctor.facts import Facts, Options, Outcome, Question
 from adaptk.settings import Mode, Settings
+from adaptk.statefile import State, state_bytes
 from tests.doctor.made import GPU, KEY, STARTS, by_id, made_engine, made_facts
 
 FAILS = Outcome(active=False, reason="kv_role is kv_producer")
@@ -52,7 +53,7 @@ def failed(report: Report) -> list[str]:
         (Facts(installed=GPU, options=Options(mode="on"), engine=made_engine()), {}, "Started now, adaptk would"),
         (Facts(installed=GPU, fault="KeyError: x"), {}, "What would happen with these arguments cannot be told."),
         (made_facts(settings=Settings(mode="shadow")), {"ADAPTK": "shadow"}, "Started now, adaptk would decide among K "
-         "= 0, 1, 3, 7 and record it, without a table, while vLLM plays its own K."),
+         "= 0, 1, 3, 7 and record it, starting without a table, while vLLM plays its own K."),
         (Facts(installed=GPU), {"ADAPTK": "on"}, "adaptk can enter this vLLM; name MODEL"),
     ],
 )  # fmt: skip
@@ -93,6 +94,25 @@ def test_where_something_is_wrong(facts: Facts, env: dict[str, str], ids: list[s
     report = look(facts, "model", **env)
     assert failed(report) == ids
     assert sentence in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("kept", "sentence"),
+    [
+        ([0, 1, 3, 7], "starting from the state {}, if that is of the same table."),
+        ([0, 7], "starting without a table and with the acceptance of the state {}."),
+        ([0, 1, 3], "starting without a table."),
+        (None, "starting without a table."),
+    ],
+)
+def test_a_state_that_is_there(kept: list[int] | None, sentence: str, tmp_path: Path) -> None:
+    """The sentence at the end has what the start would begin from."""
+    path = tmp_path / "state"
+    if kept is not None:
+        held = State(adaptk="0.1.0", vllm="0.32.0", saved=1e9, key=KEY, snapshot={"arms": kept})
+        path.write_bytes(state_bytes(held))
+    facts = made_facts(settings=Settings(state=str(path)))
+    assert look(facts, "model", ADAPTK="on").verdict.endswith(sentence.format(path))
 
 
 @pytest.mark.parametrize(

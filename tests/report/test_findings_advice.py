@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,6 +110,18 @@ class TestNoTable:
         assert "only K=3 was timed here, and there is no table" in advice.sentence
         assert "K=0 and 1 must be played" in advice.next_steps[0]
         assert "--table" in advice.next_steps[0]
+
+    def test_a_few_steps_of_others_are_not_called_none(self, tmp_path: Path) -> None:
+        """Thirty steps without drafts among those of K=3: they were timed, and not often enough."""
+        recorded = shadow(tmp_path / "t.jsonl", 0, low=8, high=8)
+        rows = [json.loads(line) for line in recorded.path.read_text().splitlines()]
+        for row in rows[500:530]:
+            step = row["step"]
+            step |= {"k": 0, "drafted": [0] * 8, "accepted": [0] * 8, "emitted": [1] * 8, "elapsed_ms": 9.0}
+        recorded.path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        advice = analyse([recorded.path], simulate=False).advice
+        assert advice.verdict == "undecided"
+        assert "only K=3 was timed often enough here" in advice.sentence
 
     def test_a_schedule_that_plays_both_is_judged_where_they_meet(self, tmp_path: Path) -> None:
         """K=3 up to 32 and K=1 above: the edge tells of both, nothing is concluded of K=0."""
