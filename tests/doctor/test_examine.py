@@ -111,7 +111,7 @@ def test_a_state_that_is_there(kept: list[int] | None, sentence: str, tmp_path: 
     if kept is not None:
         held = State(adaptk="0.1.0", vllm="0.32.0", saved=1e9, key=KEY, snapshot={"arms": kept})
         path.write_bytes(state_bytes(held))
-    facts = made_facts(settings=Settings(state=str(path)))
+    facts = made_facts(settings=Settings(mode="on", state=str(path)))
     assert look(facts, "model", ADAPTK="on").verdict.endswith(sentence.format(path))
 
 
