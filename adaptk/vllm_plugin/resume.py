@@ -18,6 +18,7 @@ from adaptk.tablekey import differences
 from adaptk.vllm_plugin import compat, faulttext
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.state import Keeper
+from adaptk.vllm_plugin.stateplace import Place
 from adaptk.vllm_plugin.steering import Steering
 
 OLD_S = 3600.0  # a state that was saved longer ago is of another load, or of another machine, more often than not
@@ -54,67 +55,67 @@ def keep_state(
     """
     fresh = steering.controller
     assert isinstance(fresh, Controller)
-    keeper = Keeper(Path(path), key, compat.vllm_version())
+    place = Place(Path(path), key, compat.vllm_version())
     try:
-        controller = _begun(fresh, keeper, key, settings)
+        controller = _begun(fresh, place, key, settings)
         if controller is not fresh:
             if graphs is not None:  # it would plan anew
                 controller.limit_to_graphs(graphs)
             steering.controller = controller
-        _lock(keeper, settings)
-        keeper.start(controller, steering)
+        _lock(place, settings)
+        keeper = Keeper(place, controller, steering)
+        keeper.start()
     except BaseException:
-        keeper.wait()  # gives the lock back
+        place.release()
         raise
     steering.state = keeper
 
 
-def _lock(keeper: Keeper, settings: Settings) -> None:
+def _lock(place: Place, settings: Settings) -> None:
     """See who saves here; a folder that cannot be written to now may be so later."""
     try:
-        keeper.lock()
+        place.lock()
     except OSError as error:
         if settings.strict:
             raise
-        keeper.tell(
-            "failed", logging.WARNING, f"no state can be saved to {keeper.path} now ({error}); it is tried again"
-        )
+        told = f"no state can be saved to {place.path} now ({error}); it is tried again"
+        place.tell("failed", logging.WARNING, told)
 
 
-def _begun(fresh: Controller, keeper: Keeper, key: Mapping[str, Any], settings: Settings) -> Controller:
+def _begun(fresh: Controller, place: Place, key: Mapping[str, Any], settings: Settings) -> Controller:
     """The controller to begin with; says what it begins from."""
     try:
-        state = keeper.read()
+        state = place.read()
     except ForeignError as error:
         if settings.strict:
             raise
         told = f"it starts afresh: {error}. It is left as it is; nothing is saved before it is moved away"
-        keeper.tell("failed", logging.WARNING, told)
+        place.tell("failed", logging.WARNING, told)
         return fresh
     except StateError as error:
         logger.warning("adaptk starts afresh: %s. It is moved aside before the first save", error)
         return fresh
     if state is None:
-        logger.info("adaptk starts afresh: there is no state at %s yet; it will be saved there", keeper.path)
+        logger.info("adaptk starts afresh: there is no state at %s yet; it will be saved there", place.path)
         return fresh
     try:
-        return _gone_on(fresh, keeper, state, key, settings)
+        return _gone_on(fresh, place, state, key, settings)
     except Exception as error:  # whatever the file made fail, another one may not: it is no reason to stand down
         said = str(error) if isinstance(error, ValueError) else faulttext.short(error)
-        why = f"the state {keeper.path} cannot be gone on from ({said})"
-        keeper.refuse(why)
+        why = f"the state {place.path} cannot be gone on from ({said})"
+        place.refuse(why)
         logger.warning("adaptk starts afresh: %s. It is moved aside before the first save", why)
         return fresh
 
 
-def _gone_on(fresh: Controller, keeper: Keeper, state: State, key: Mapping[str, Any], settings: Settings) -> Controller:
+def _gone_on(fresh: Controller, place: Place, state: State, key: Mapping[str, Any], settings: Settings) -> Controller:
     """A controller that goes on from ``state``, or the fresh one that begins from a part of it."""
-    snapshot, named = state.snapshot, f"{keeper.path}, saved {state.when}"
+    snapshot, named = state.snapshot, f"{place.path}, saved {state.when}"
     differing = differences(state.key, key, "in the state")
     if differing:
         told = f"the state {named}, is of another engine: {'; '.join(differing)}"
         if not settings.allow_mismatch:
-            keeper.refuse("it is of another engine")
+            place.refuse("it is of another engine")
             logger.warning("adaptk starts afresh: %s. It is moved aside before the first save; ADAPTK_ALLOW_MISMATCH=1 "
                            "would begin from its acceptance", told)  # fmt: skip
             return fresh

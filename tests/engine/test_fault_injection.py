@@ -40,6 +40,7 @@ BOUNDARY = frozenset(
 OFF_THE_STEP = (
     "trace.TraceWriter.",
     "tracedisk.",
+    "traceplace.",
     "inputs.",
     "vllm_plugin.control.",
     "vllm_plugin.steering.Steering.close",
@@ -48,7 +49,8 @@ OFF_THE_STEP = (
     *(f"vllm_plugin.metrics.{name}." for name in ("serving", "server", "request")),
     *(f"vllm_plugin.metrics.{name}." for name in ("page", "rows", "beliefs", "reference")),
     "mirror.",
-    *("statefile.", "outputs.", "vllm_plugin.resume.", "vllm_plugin.state.", "vllm_plugin.statelock."),
+    *("statefile.", "outputs.", "vllm_plugin.resume."),
+    *(f"vllm_plugin.{name}." for name in ("state", "stateplace", "statelock")),
 )
 STARTS = {"from the start": "entering", "in flight": "in flight"}
 Reached = dict[tuple[bool, str], set[str]]

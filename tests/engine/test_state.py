@@ -15,7 +15,7 @@ from vllm.v1.request import RequestStatus
 
 from adaptk import Controller, GoodputTable, Settings
 from adaptk.statefile import State, read_state, state_bytes
-from adaptk.vllm_plugin import adaptive, resume, state
+from adaptk.vllm_plugin import adaptive, resume, state, stateplace
 from adaptk.vllm_plugin.graphs import Coverage
 from adaptk.vllm_plugin.metrics.rows import state_rows
 from adaptk.vllm_plugin.start import StartError
@@ -283,10 +283,10 @@ class TestAnother:
         assert saved(path).snapshot["counters"]["steps"] > 20
 
     def test_what_is_no_state_is_left_alone(self, model: Path, path: Path, tmp_path: Path, log: Lines) -> None:
-        """The table, by mistake: served on, said at the start, and the file stays as it is."""
+        """A table, by mistake: served on, said at the start, and the file stays as it is."""
         name = Path(table(tmp_path))
         before = name.read_bytes()
-        scheduler = started(model, name, table=str(name))
+        scheduler = started(model, name)
         serve(scheduler)
         failures = scheduler.adaptk.state
         scheduler.shutdown()
@@ -358,7 +358,7 @@ class TestStart:
             patch.setattr("adaptk.vllm_plugin.start._announce", fail)
             assert not started(model, path).adaptk.active
         scheduler = started(model, path)
-        assert scheduler.adaptk.state.lock()
+        assert scheduler.adaptk.state.place.lock()
         scheduler.shutdown()
 
     def test_after_a_fault_the_last_good_state_stays(
@@ -374,7 +374,7 @@ class TestStart:
         assert not scheduler.adaptk.active
         scheduler.adaptk.state._thread.join(20)
         other = started(model, path)
-        assert other.adaptk.state.lock()
+        assert other.adaptk.state.place.lock()
         scheduler.shutdown()
         other.shutdown()
         assert path.read_bytes() == before
@@ -420,7 +420,7 @@ class TestStart:
             keeper.take(scheduler.adaptk.controller)
             with monkeypatch.context() as patch:
                 if failing:
-                    patch.setattr(state, "write_whole", fail)
+                    patch.setattr(stateplace, "write_whole", fail)
                 keeper._save()
             assert served(scheduler.adaptk) == [*expected, round(saved(path).saved, 3)]
         scheduler.shutdown()

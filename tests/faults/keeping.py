@@ -9,6 +9,7 @@ from adaptk import Controller, StepRecord
 from adaptk.settings import Mode
 from adaptk.statefile import State, read_state
 from adaptk.vllm_plugin.state import Keeper
+from adaptk.vllm_plugin.stateplace import Place
 from tests.publicengine import PUBLIC
 
 KEY = {"model": "llama", "device": "H100"}
@@ -48,10 +49,15 @@ def fresh() -> Controller:
 
 def kept(path: Path, controller: Controller, steering: Any, key: dict[str, Any] | None = None) -> Keeper:
     """A keeper that has begun as an engine's does: with the lock, if it can be had, and the file read."""
-    keeper = Keeper(path, KEY if key is None else key, "0.32.0")
-    keeper.lock()
-    keeper.start(controller, steering)
+    keeper = Keeper(placed(path, key), controller, steering)
+    keeper.place.lock()
+    keeper.start()
     return keeper
+
+
+def placed(path: Path, key: dict[str, Any] | None = None) -> Place:
+    """A place of the engine with this key."""
+    return Place(path, KEY if key is None else key, "0.32.0")
 
 
 def saved(path: Path) -> State:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from adaptk import Controller
 from adaptk.outputs import write_whole
 from adaptk.statefile import scratch_of
-from adaptk.vllm_plugin import state
+from adaptk.vllm_plugin import state, stateplace
 from tests.faults.keeping import Steered, fresh, kept, learn, saved
 from tests.publicengine import PUBLIC
 
@@ -101,7 +101,7 @@ def _save_for_ever(path: Path, said: int) -> None:
 
     copies: list[int] = []
     complete = state.completed
-    state.write_whole, state.completed = writing, completing
+    stateplace.write_whole, state.completed = writing, completing
     os.write(said, b"done %d\n" % controller.counters["steps"])
     steering = Steered()
     keeper = kept(path, controller, steering)

@@ -19,10 +19,10 @@ import pytest
 
 from adaptk import Controller
 from adaptk.statefile import State, state_bytes
-from adaptk.vllm_plugin import state
+from adaptk.vllm_plugin import state, stateplace
 from adaptk.vllm_plugin.state import Keeper
 from tests.engine.conftest import Lines
-from tests.faults.keeping import KEY, Steered, fresh, kept, learn, saved, steps_in
+from tests.faults.keeping import KEY, Steered, fresh, kept, learn, placed, saved, steps_in
 from tests.publicengine import PUBLIC
 
 
@@ -36,6 +36,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals pass quickly."""
     for name, seconds in {"INTERVAL_S": 0.01, "QUIET_S": 0.01, "_LOOK_S": 0.001, "_SHORT_S": 0.001}.items():
         monkeypatch.setattr(state, name, seconds)
+    monkeypatch.setattr(stateplace, "_SOON_S", 0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -244,7 +245,7 @@ class TestEnds:
         gc.collect()
         until(lambda: not keeper._thread.is_alive())
         assert steps_in(path) == 5
-        assert Keeper(path, KEY, "").lock()
+        assert placed(path).lock()
 
     def test_a_disk_that_hangs_holds_up_nobody(self, path: Path, log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither a copy nor the end waits for it; it is said, and the former state is whole."""
@@ -265,7 +266,7 @@ class TestEnds:
             keeper.wait()
             assert time.monotonic() - began < 10
             assert steps_in(path) == 1
-            assert not Keeper(path, KEY, "").lock()
+            assert not placed(path).lock()
             hangs.set()
             until(lambda: not keeper._thread.is_alive())
         assert len(log.having("is not yet saved to")) == 1
@@ -309,9 +310,9 @@ time.sleep(60)
             process.send_signal(number)
             assert process.wait(20) == -number
         assert steps_in(path) == steps > 0
-        keeper = Keeper(path, KEY, "")
-        assert keeper.lock()
-        keeper.wait()
+        place = placed(path)
+        assert place.lock()
+        place.release()
 
 
 OFTEN = "state.INTERVAL_S = state.QUIET_S = state._LOOK_S = 0.01\n"
@@ -359,9 +360,9 @@ time.sleep(0.5)
         try:
             assert said["child"] == "0"
             assert steps_in(path) == 2
-            keeper = Keeper(path, KEY, "")
-            assert keeper.lock()
-            keeper.wait()
+            place = placed(path)
+            assert place.lock()
+            place.release()
         finally:
             os.kill(int(said["parent"]), signal.SIGKILL)
 
@@ -369,9 +370,9 @@ time.sleep(0.5)
         """A worker or a shell that outlives the engine keeps no other one from saving."""
         script = 'os.posix_spawn("/bin/sleep", ["sleep", "20"], os.environ, file_actions=[(os.POSIX_SPAWN_CLOSE, 1)])'
         run_script(path, BEGIN + script)
-        keeper = Keeper(path, KEY, "")
-        assert keeper.lock()
-        keeper.wait()
+        place = placed(path)
+        assert place.lock()
+        place.release()
 
 
 class TestTwoEngines:
@@ -387,7 +388,7 @@ class TestTwoEngines:
         serve_until(second, other, lambda: second.counters["steps"] > begun + 200)
         steps = steps_in(path)
         assert other.saves == other.failures == 0
-        assert other.read() == saved(path)
+        assert other.place.read() == saved(path)
         assert len(log.having("another engine saves its state to")) == 1
         ended(one)
         assert steps_in(path) >= steps
@@ -402,11 +403,12 @@ class TestTwoEngines:
         one = kept(path, first, steering)
         serve_until(first, one, lambda: one.saves)
         second = Controller(None, arms=(0, 2), seed=0)
-        other = Keeper(path, KEY, "")
-        other.read()
-        other.refuse("it is of up to other drafts")
-        assert not other.lock()
-        other.start(second, steering)
+        place = placed(path)
+        place.read()
+        place.refuse("it is of up to other drafts")
+        assert not place.lock()
+        other = Keeper(place, second, steering)
+        other.start()
         learn(first)
         ended(one)
         serve_until(second, other, lambda: other.saves)
@@ -435,20 +437,20 @@ class TestTwoEngines:
         learn(second)
         ended(one)
         if asked:
-            assert other.read() is not None
+            assert other.place.read() is not None
         ended(other)
         assert steps_in(path.with_name("state.json.1")) == first.counters["steps"]
 
     def test_a_lock_that_is_removed_is_taken_anew(self, path: Path) -> None:
         """Cleaners of temporary folders do that: two engines must not both take themselves for its holder."""
-        one, other = Keeper(path, KEY, ""), Keeper(path, KEY, "")
+        one, other = placed(path), placed(path)
         assert one.lock()
         path.with_name("state.json.lock").unlink()
         assert other.lock()
         assert not one.lock()
-        other.wait()
+        other.release()
         assert one.lock()
-        one.wait()
+        one.release()
 
     def test_where_files_have_no_locks_it_is_said(
         self, path: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
@@ -572,7 +574,7 @@ class TestDisk:
         self, path: Path, often: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The rename went well, the look at the file did not: counted, and saved again at the next interval."""
-        marks = state._mark
+        marks = stateplace._mark
         failing = iter([False, True])
 
         def mark(target: Path) -> Any:
@@ -582,7 +584,7 @@ class TestDisk:
 
         controller, steering = fresh(), Steered()
         keeper = kept(path, controller, steering)
-        monkeypatch.setattr(state, "_mark", mark)
+        monkeypatch.setattr(stateplace, "_mark", mark)
         serve_until(controller, keeper, lambda: keeper.saves > 1)
         ended(keeper)
         assert keeper.failures == 1

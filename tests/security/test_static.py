@@ -31,8 +31,9 @@ NEVER_CALLED_OF = {
 WRITERS = {
     "outputs.py": "everything that is written whole",
     "tracedisk.py": "the trace",
+    "traceplace.py": "the trace, and an older one moved aside",
     "profile/journal.py": "the journal of a profile",
-    "vllm_plugin/state.py": "the state, moved aside where it is damaged",
+    "vllm_plugin/stateplace.py": "the state, moved aside where it is damaged",
     "demo/model.py": "the demo's model, unpacked for vLLM",
     "doctor/process.py": "what a process says, into a temporary file",
     "vllm_plugin/profile_process.py": "what an engine says, into its log",
