@@ -23,6 +23,7 @@ MAX_BYTES = 16 * 2**20  # a controller of 65 arms takes 11 MB, one of four 0.1 M
 MODE = 0o600  # nobody else needs it, and who could open its lock could keep an engine from saving
 _BEGINS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"adaptk-state"')
 _HEAD = b'{"kind":"adaptk-state"'
+_LOOK = 256  # bytes that tell
 
 
 class StateError(ValueError):
@@ -132,3 +133,30 @@ def scratch_of(path: Path) -> list[Path]:
     """What writers that were killed left beside ``path``, by the names that ``outputs.write_whole`` gives."""
     name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.tmp")
     return [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]
+
+
+def asides_of(path: Path) -> list[Path]:
+    """What lies beside ``path`` under the names of files that are moved aside, ``path.1`` and so on, the oldest first.
+
+    Whatever it is: see :func:`is_state`.
+    """
+    name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
+    found = [(match, entry) for entry in path.parent.iterdir() if (match := name.fullmatch(entry.name))]
+    return [entry for _, entry in sorted((int(match[1]), entry) for match, entry in found)]
+
+
+def next_aside(path: Path) -> Path:
+    """The name after all that are there, so that their order is that of time."""
+    last = next((int(aside.suffix[1:]) for aside in reversed(asides_of(path))), 0)
+    return path.with_name(f"{path.name}.{last + 1}")
+
+
+def is_state(path: Path) -> bool:
+    """Whether a file, and no link to one, begins as states do, whole or not; not where it cannot be read."""
+    try:
+        if path.is_symlink():
+            return False
+        with opened_regular(path) as file:
+            return _BEGINS.match(file.read(_LOOK)) is not None
+    except (OSError, ValueError):
+        return False

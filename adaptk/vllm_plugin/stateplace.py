@@ -12,11 +12,23 @@ from typing import Any
 
 from adaptk._version import __version__
 from adaptk.outputs import write_whole
-from adaptk.statefile import MODE, ForeignError, State, StateError, read_state, scratch_of, state_bytes
+from adaptk.statefile import (
+    MODE,
+    ForeignError,
+    State,
+    StateError,
+    asides_of,
+    is_state,
+    next_aside,
+    read_state,
+    scratch_of,
+    state_bytes,
+)
 from adaptk.tablekey import differences
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.statelock import Lock, lock_of
 
+ASIDES = 5  # states that were moved aside and are kept
 _SOON_S = 0.05  # who only looks whether there is a lock has it for a moment
 _Mark = tuple[int, int, int]
 _HELD = (
@@ -133,9 +145,10 @@ class Place:
                 return
             why = why or self._another(state, snapshot)
         if why:
-            aside = _aside(self._target)
+            aside = next_aside(self._target)
             self._target.rename(aside)
             self._log(logging.WARNING, f"the state at {self.path} was moved to {aside}, being of no use here: {why}")
+            self._thin_out()
 
     def _another(self, state: State, snapshot: Mapping[str, Any]) -> str:
         """What of a state's engine is another's, so that it must not be lost; empty where nothing is."""
@@ -146,6 +159,19 @@ class Place:
         if self._left is None and _steps(state.snapshot) > _steps(snapshot):
             differing.append("it has seen more steps than this one")  # that stood by until the other one ended
         return "; ".join(differing)
+
+    def _thin_out(self) -> None:
+        """Remove the oldest that were moved aside, so that engines with one path by turns do not fill the disk."""
+        states = [each for each in asides_of(self._target) if is_state(each)]
+        # What has a lock is the file of another engine, whose path ends in a number, be it at work or not.
+        asides = [each for each in states if not lock_of(each).exists()]
+        for path in asides[:-ASIDES]:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:  # saved all the same
+                self.tell("stays", logging.WARNING, f"{path}, moved aside before, cannot be removed: {error}")
+                return
+            self._log(logging.INFO, f"{path} was removed: of states that were moved aside the last {ASIDES} are kept")
 
     def tell(self, kind: str, level: int, text: str) -> None:
         """Say each kind of thing once."""
@@ -182,11 +208,3 @@ def _mark(path: Path) -> _Mark | None:
     except FileNotFoundError:
         return None
     return seen.st_ino, seen.st_mtime_ns, seen.st_size
-
-
-def _aside(path: Path) -> Path:
-    """The first free name for a file that is moved away."""
-    number = 1
-    while os.path.lexists(aside := path.with_name(f"{path.name}.{number}")):
-        number += 1
-    return aside

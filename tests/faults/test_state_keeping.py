@@ -499,7 +499,7 @@ class TestWhatStandsThere:
 
     @pytest.mark.parametrize("what", ["cut", "newer", "another engine's"])
     def test_what_is_of_no_use_is_moved_aside(self, path: Path, log: Lines, what: str) -> None:
-        """To the first free name, before the first save and not before; nothing is lost."""
+        """To the name after all that are there, before the first save and not before; nothing is lost."""
         controller, steering = fresh(), Steered()
         whole = state_bytes(State(adaptk="", vllm="", saved=0.0, key=KEY, snapshot=controller.snapshot()))
         data = {
@@ -517,6 +517,62 @@ class TestWhatStandsThere:
         assert path.with_name("state.json.1").read_bytes() == b"older"
         assert path.with_name("state.json.2").read_bytes() == data
         assert len(log.having("was moved to")) == len(log.lines) == 1
+
+    def test_engines_that_take_turns_at_one_path_leave_a_few_files(self, path: Path, log: Lines) -> None:
+        """Each moves the other's aside at every start: the last five stay, and what is removed is said."""
+        for turn in range(12):
+            controller, steering = fresh(), Steered()
+            keeper = kept(path, controller, steering, {"model": f"model {turn % 2}"})
+            learn(controller, turn + 1)
+            ended(keeper)
+        asides = [path.with_name(f"state.json.{number}") for number in range(7, 12)]
+        assert names(path.parent) == sorted(["state.json", "state.json.lock", *(aside.name for aside in asides)])
+        assert [steps_in(aside) for aside in asides] == [7, 8, 9, 10, 11]
+        assert len(log.having("state.json.6 was removed")) == len(log.having("state.json.1 was removed")) == 1
+
+    def test_what_is_none_of_adaptks_is_never_removed(self, path: Path) -> None:
+        """Under the names of what is moved aside there may lie anything, and other engines' own states."""
+        controller, steering = fresh(), Steered()
+        whole = state_bytes(State(adaptk="", vllm="", saved=0.0, key=KEY, snapshot=controller.snapshot()))
+        there = [path.with_name(f"state.json.{number}") for number in range(21)]
+        there[0].write_bytes(whole)  # no such name is given
+        there[1].write_bytes(self.FOREIGN)
+        there[2].write_bytes(b"")
+        there[3].symlink_to("elsewhere")
+        path.with_name("elsewhere").write_bytes(whole)
+        there[4].mkdir()
+        os.mkfifo(there[5])
+        there[6].write_bytes(whole)
+        there[6].with_name("state.json.6.lock").touch()
+        there[7].write_bytes(b'{"kind":"adap')
+        for each in there[8:20]:
+            each.write_bytes(whole)
+        there[8].write_bytes(whole[:100])  # what was cut off and moved aside is one, too
+        before = set(names(path.parent))
+        path.write_bytes(whole.replace(b"H100", b"H200"))
+        keeper = kept(path, controller, steering)
+        learn(controller)
+        ended(keeper)
+        removed = {f"state.json.{number}" for number in range(8, 16)}
+        assert set(names(path.parent)) == before - removed | {"state.json", "state.json.lock", "state.json.20"}
+
+    def test_what_cannot_be_removed_stays_and_the_state_is_saved(
+        self, path: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A folder may allow to make files and forbid to remove other people's."""
+        controller, steering = fresh(), Steered()
+        whole = state_bytes(State(adaptk="", vllm="", saved=0.0, key={"model": ""}, snapshot=controller.snapshot()))
+        path.write_bytes(whole)
+        for number in range(1, 9):
+            path.with_name(f"state.json.{number}").write_bytes(whole)
+        keeper = kept(path, controller, steering)
+        learn(controller)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", raising(PermissionError(errno.EPERM, "Operation not permitted")))
+            ended(keeper)
+        assert (steps_in(path), keeper.saves, keeper.failures) == (1, 1, 0)
+        assert len(names(path.parent)) == 11
+        assert len(log.having("cannot be removed")) == 1
 
     def test_a_link_in_a_circle_is_nothing_to_replace(self, path: Path, often: None) -> None:
         """Nor is what cannot be looked at for any other reason."""
