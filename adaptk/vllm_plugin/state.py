@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import weakref
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 
 from adaptk.continuity import changing, completed
 from adaptk.controller import Controller
+from adaptk.forks import open_here
 from adaptk.settings import Mode
 from adaptk.statefile import ForeignError
 from adaptk.vllm_plugin import faulttext
@@ -212,7 +212,7 @@ class Keeper:
             "failed", logging.ERROR, f"the state cannot be saved, and the engine goes on: {said}{remedy}. {again}"
         )
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """In a forked child: file and lock are the parent's, and the thread does not exist here."""
         self.wanted, self._given_up = False, True
         self._thread, self._copy = None, None
@@ -225,11 +225,4 @@ def _counted(controller: Controller) -> tuple[int, int]:
     return controller.counters["steps"], controller.counters["weights_changed"]
 
 
-def _after_fork() -> None:
-    for keeper in list(_open):
-        keeper._abandon()
-    _open.clear()
-
-
-_open: weakref.WeakSet[Keeper] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_after_fork)
+_open = open_here(Keeper)

@@ -31,7 +31,7 @@ from tests.packaging.distributions import ROOT, STRANGER, Built, build
 # Of the core's tests those that are quick.
 QUICK = (
     "acceptance", "batch", "belief", "cells", "controller", "controller_refusals", "controller_versions",
-    "drift", "evidence", "grid", "guard", "htmlpage", "import", "latency", "mirror", "outputs", "planner",
+    "drift", "evidence", "forks", "grid", "guard", "htmlpage", "import", "latency", "mirror", "outputs", "planner",
     "prior", "progress", "roofline", "schedule", "settings", "statefile", "step", "supply", "table",
     "tablecheck", "tabledrafts", "tablefile", "tablekey", "tablerows", "thompson", "trace", "trace_cut",
     "tracepieces"

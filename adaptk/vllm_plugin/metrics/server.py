@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from adaptk.forks import open_here
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.metrics.request import PATH, Request, answer, read, refusal
 
@@ -215,6 +214,11 @@ class _Http:
             link.close()
         self._clients.clear()
 
+    def abandon(self) -> None:
+        """In a forked child: the port is the parent's, who could not give it back while a child holds it."""
+        self.ended = True
+        self.close()
+
     def _patience(self) -> float | None:
         """Seconds until something is due though nothing happens."""
         if self._waiting():
@@ -303,12 +307,4 @@ class _Http:
             logger.exception("adaptk could not answer who asked for its metrics; the engine goes on")
 
 
-def _after_fork() -> None:
-    """In a forked child: the port is the parent's, who could not give it back while a child holds it."""
-    for http in list(_open):
-        http.ended = True
-        http.close()
-
-
-_open: weakref.WeakSet[_Http] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_after_fork)
+_open = open_here(_Http)
