@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from multiprocessing.util import Finalize
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 
 from adaptk.decision import Decision
+from adaptk.forks import open_here
 from adaptk.step import StepRecord
 from adaptk.tracedisk import HaltedError, TraceDisk
 from adaptk.tracefile import Trace, TraceError, TraceRow, iter_trace, read_trace
@@ -246,7 +246,7 @@ class TraceWriter:
         last = "it ends here" if self._broken else "this row is dropped" if kind == "row" else "it is tried again"
         _log.error("adaptk trace %s: %s, the engine goes on: %s", self.path, last, error)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """In a forked child: the file is the parent's, and the thread does not exist here."""
         self._accepting = False
         self._pending.clear()
@@ -260,11 +260,4 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no plain data")
 
 
-def _after_fork() -> None:
-    for writer in list(_open_writers):
-        writer._abandon()
-    _open_writers.clear()
-
-
-_open_writers: weakref.WeakSet[TraceWriter] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_after_fork)
+_open_writers = open_here(TraceWriter)
