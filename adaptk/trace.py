@@ -28,6 +28,7 @@ _POLL_S = 0.2
 _RETRY_S = 10.0  # between two tries of a disk that failed
 _CHUNK_BYTES = 32 * 2**10  # between two writes; a write lets the engine's thread run
 _MAX_ENTRIES = 2**19  # of all lists that wait: some 32 MiB
+_BESIDE = "adaptk trace %s: something else is there, rows go to %s: move it away, or give another path"
 _log = logging.getLogger(__name__)
 
 
@@ -36,9 +37,10 @@ class TraceWriter:
 
     A trace that exists at ``path`` is never overwritten: it is renamed to ``path.1``, or to the number after all that
     are there. So is the file itself at 256 MiB, and another one begun, with the same ``run`` and the next ``part`` in
-    its header. Files are made for their owner alone. Rows go out within a second. While the disk takes nothing it is
-    tried again every ten seconds; rows wait, and where too many wait, further ones are dropped and counted. A forked
-    child writes nothing: each process needs a writer and a path of its own.
+    its header. Files are made for their owner alone. Rows go out five times a second: a process that is killed loses
+    those since, and a machine without power also what its disk has not got yet, as nothing is synced. While the disk
+    takes nothing it is tried again every ten seconds; rows wait, and where too many wait, further ones are dropped and
+    counted. A forked child writes nothing: each process needs a writer and a path of its own.
 
     Parameters
     ----------
@@ -221,6 +223,9 @@ class TraceWriter:
         trouble, self._disk.trouble = self._disk.trouble, None
         if trouble is not None:
             self._report(trouble.errno, trouble)
+        if self._disk.beside is not None and "beside" not in self._told:
+            self._told.add("beside")
+            _log.warning(_BESIDE, self.path, self._disk.beside)
 
     def _hear_of_recovery(self) -> None:
         if self._retry_at and "again" not in self._told:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adaptk.tracepieces import DAMAGED, Bytes, TraceError, header_line, is_trace, numbers_beside, unpacked
+from adaptk.tracepieces import TraceError, header_line
+from adaptk.traceplace import Ident, begins, created, holds_trace, ident, ident_at, moved_aside, whereabouts
 
 PIECE_BYTES = 256 * 2**20
 _MOST_OF_CAP = 4  # pieces that fit into what all may take
 _FLOOR_BYTES, _FLOOR_SHARE = 256 * 2**20, 0.01  # of a disk, the smaller of which is left to others
-_LOOK = 2**16  # bytes at the beginning of a file
-_NAMES = 1000  # tried for a piece before it is given up
-# Whoever reads how many drafts of each request were accepted may guess what it was about: the owner's alone.
-_MODE = 0o600
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND | os.O_CLOEXEC
 # Troubles that may pass: the writing begins when they have. All others are mistakes in the path.
 _PASSING = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
@@ -36,16 +31,12 @@ class HaltedError(Exception):
         self.cause = cause
 
 
-class _Ident(NamedTuple):
-    device: int
-    inode: int
-
-
 class _Done(NamedTuple):
-    """An earlier piece, under the name that it was given."""
+    """An earlier piece, under the name that it had when the next one was begun."""
 
     path: Path
-    ident: _Ident
+    ident: Ident
+    part: int
     size: int
     rows: int
 
@@ -68,7 +59,7 @@ class TraceDisk:
         Size at which another piece is begun.
 
     ``trouble`` is what the disk refused without a row being lost by it: the beginning, if that may pass, or another
-    piece.
+    piece. ``beside`` is the piece that was begun beside ``path`` last, as something else is there.
 
     Raises
     ------
@@ -82,6 +73,7 @@ class TraceDisk:
         self.path = path
         self.rows = self.written = self.removed_rows = self.removed_pieces = 0
         self.trouble: OSError | None = None
+        self.beside: Path | None = None
         self._run, self._part = os.urandom(8).hex(), -1
         self._fields = dict(fields)
         header_line(fields, self._run)
@@ -89,7 +81,7 @@ class TraceDisk:
         self._piece_bytes = piece_bytes if max_bytes is None else min(piece_bytes, max_bytes // _MOST_OF_CAP)
         self._fd = -1
         self._at = path  # the running piece's name
-        self._ident = _Ident(-1, -1)
+        self._ident = Ident(-1, -1)
         self._size = self._piece_rows = 0
         self._turn_at = self._piece_bytes  # size of the running piece at which another is begun
         self._torn = False  # whether it may end within a row
@@ -160,8 +152,8 @@ class TraceDisk:
 
     def _look(self) -> None:
         """Begin another piece where the running one was taken away from under us."""
-        here = _status(self._fd)
-        if here is None or _ident(here) != self._ident:  # closed by somebody: the number may be another file's by now
+        here = self._status()
+        if here is None or ident(here) != self._ident:  # closed by somebody: the number may be another file's by now
             self._fd = -1
             self._next()
         elif here.st_nlink == 0 or self._missing():
@@ -171,13 +163,21 @@ class TraceDisk:
             if not self._torn:  # emptied by who copied it: it needs a header again
                 self._size, self._piece_rows = self._write_header(self._fd), 0
 
-    def _missing(self) -> bool:
+    def _status(self) -> os.stat_result | None:
+        """What is known of the running piece; ``None`` where it is open no more."""
         try:
-            os.lstat(self._at)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass
+            return None if self._fd < 0 else os.fstat(self._fd)
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # removed at the server of the files; the number is ours still
+                self.close()
+            elif error.errno != errno.EBADF:
+                raise
+            return None
+
+    def _missing(self) -> bool:
+        """Whether nothing has the running piece's name; it is written to as long as that cannot be found out."""
+        with suppress(OSError):
+            return ident_at(self._at) is None
         return False
 
     def _turn(self) -> None:
@@ -196,9 +196,9 @@ class TraceDisk:
         if self._part < 0:
             with suppress(TraceError):  # something came there since the start, and stays
                 if holds_trace(self.path):
-                    _moved_aside(self.path)
-        elif self._at == self.path and self._is_at(self.path, self._ident):
-            self._at = _moved_aside(self.path)
+                    moved_aside(self.path)
+        elif self._at == self.path and ident_at(self.path) == self._ident:
+            self._at = moved_aside(self.path)
         self._begin()
 
     def _remove_oldest(self) -> None:
@@ -208,45 +208,36 @@ class TraceDisk:
             if sizes + self._piece_bytes <= self._max_bytes:
                 return
             oldest = self._earlier[0]
-            if self._is_at(oldest.path, oldest.ident):  # else somebody has it elsewhere
-                oldest.path.unlink(missing_ok=True)
+            lies = whereabouts(self.path, oldest.path, oldest.ident)
+            if lies is not None and begins(lies, self._run, oldest.part):
+                lies.unlink(missing_ok=True)
                 self.removed_rows += oldest.rows
                 self.removed_pieces += 1
             self._earlier.popleft()
 
-    def _is_at(self, path: Path, ident: _Ident) -> bool:
-        try:
-            return _ident(os.lstat(path)) == ident
-        except OSError:
-            return False
-
     def _begin(self) -> None:
         """Make another piece the running one."""
-        fd, at = _created(self.path)
-        ident = _ident(os.fstat(fd))
+        lies = whereabouts(self.path, self._at, self._ident) if self._part >= 0 else None
+        part, made = self._part, None
+        fd, at = created(self.path)
         try:
+            made = ident(os.fstat(fd))
             size = self._write_header(fd)
         except OSError:
             os.close(fd)
-            if self._is_at(at, ident):
-                with suppress(OSError):
+            with suppress(OSError):
+                if ident_at(at) == made:
                     at.unlink()
             raise
-        lies = self._whereabouts()
-        if lies is not None:  # else somebody has it elsewhere, or removed it
-            self._earlier.append(_Done(lies, self._ident, self._size, self._piece_rows))
+        if lies is not None:
+            self._earlier.append(_Done(lies, self._ident, part, self._size, self._piece_rows))
         # In this order: a forked child closes whatever number it finds.
         old, self._fd = self._fd, fd
-        self._at, self._ident, self._size, self._piece_rows = at, ident, size, 0
+        self._at, self._ident, self._size, self._piece_rows = at, made, size, 0
         self._torn, self._turn_at = False, self._piece_bytes
+        self.beside = None if at == self.path else at
         if old >= 0:
             os.close(old)
-
-    def _whereabouts(self) -> Path | None:
-        """Where the running piece lies by now: another engine with this path has moved it aside as an older trace."""
-        numbers = numbers_beside(self.path) if self._fd >= 0 else ()  # open: no other file has its number
-        names = (self.path.with_name(f"{self.path.name}.{number}") for number in numbers)
-        return next((name for name in (self._at, *names) if self._is_at(name, self._ident)), None)
 
     def _write_header(self, fd: int) -> int:
         line = memoryview(header_line(self._fields, self._run, self._part + 1))
@@ -258,84 +249,8 @@ class TraceDisk:
         return done
 
 
-def holds_trace(path: Path) -> bool:
-    """Whether an older trace is at ``path``, which is to be moved aside.
-
-    Raises
-    ------
-    TraceError
-        If something else is there.
-    OSError
-        If it cannot be looked at.
-    """
-    try:
-        there = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    if stat.S_ISLNK(there.st_mode):
-        raise TraceError(f"{path}: is a symbolic link: give the path that it leads to")
-    if not stat.S_ISREG(there.st_mode):
-        raise TraceError(f"{path}: is not a regular file: give a path that adaptk may create")
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as raw:
-        ours = _began_as_trace(unpacked(raw))
-    if not ours:
-        raise TraceError(f"{path}: holds something that is no trace: give another path, or remove it")
-    return True
-
-
-def _began_as_trace(file: Bytes) -> bool:
-    """Whether it begins with a header, or is what a crash leaves of one: nothing, or a few zeros of a power cut."""
-    try:
-        start = file.read(_LOOK)
-        zeros = not start.strip(b"\0")
-        return not file.read(1) if zeros else is_trace(start)
-    except DAMAGED:
-        return False
-
-
-def _moved_aside(path: Path) -> Path:
-    """Rename to the number after all that are there, so that their order is that of time; the new name."""
-    fd, aside = _numbered(path)  # takes the name, which no other process will then use
-    os.close(fd)
-    try:
-        path.rename(aside)
-    except OSError:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-    return aside
-
-
-def _created(path: Path) -> tuple[int, Path]:
-    """A new file at ``path``, or beside it where something else is there; its descriptor and its name."""
-    try:
-        return os.open(path, _NEW, _MODE), path
-    except FileExistsError:
-        return _numbered(path)
-
-
-def _numbered(path: Path) -> tuple[int, Path]:
-    first = max(numbers_beside(path), default=0) + 1
-    for number in range(first, first + _NAMES):
-        name = path.with_name(f"{path.name}.{number}")
-        with suppress(FileExistsError):
-            return os.open(name, _NEW, _MODE), name
-    raise FileExistsError(errno.EEXIST, f"{_NAMES} names from {path}.{first} on are taken")
-
-
 def _check_room(fd: int, size: int) -> None:
     disk = os.fstatvfs(fd)
     floor = min(_FLOOR_BYTES, _FLOOR_SHARE * disk.f_blocks * disk.f_frsize)
     if disk.f_blocks and disk.f_bavail * disk.f_frsize - size < floor:
         raise OSError(errno.ENOSPC, f"the disk's last {floor / 2**20:.3g} MiB are left to others")
-
-
-def _status(fd: int) -> os.stat_result | None:
-    try:
-        return None if fd < 0 else os.fstat(fd)
-    except OSError:
-        return None
-
-
-def _ident(status: os.stat_result) -> _Ident:
-    return _Ident(status.st_dev, status.st_ino)

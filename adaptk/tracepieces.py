@@ -24,6 +24,7 @@ SCHEMA_VERSION = 1
 KIND = "adaptk-trace"
 MAX_LINE = 4 * 2**20  # bytes; keeps a file of something else from filling the memory
 
+PACKED = b"\x1f\x8b"  # how gzip data begin
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 Bytes = BinaryIO | gzip.GzipFile
 _FORMAT = ("schema_version", "kind", "run", "part")
@@ -79,7 +80,12 @@ def is_trace(start: bytes) -> bool:
     >>> is_trace(header_line({})), is_trace(header_line({})[:9]), is_trace(b'{"rows": []}')
     (True, True, False)
     """
-    return _BEGINS.match(start) is not None or _START.startswith(start.rstrip(b"\0"))
+    return has_header(start) or _START.startswith(start.rstrip(b"\0"))
+
+
+def has_header(start: bytes) -> bool:
+    """Whether a file that begins with ``start`` has a trace's header, or enough of one to be nothing else."""
+    return _BEGINS.match(start) is not None
 
 
 def earlier(path: Path) -> list[Piece]:
@@ -111,8 +117,20 @@ def found_again(piece: Piece) -> Piece | None:
 
 
 def numbers_beside(path: Path) -> list[int]:
-    """The numbers in the names of what lies beside a running file, whatever it is."""
-    return [_number(name) for name in _names(path) if _stem(name) == path.name]
+    """The numbers in the names of what lies beside a running file, whatever it is.
+
+    There are none in a folder that is not there, or that may be written to and not listed.
+
+    Raises
+    ------
+    OSError
+        If it cannot be listed for another reason, which may pass.
+    """
+    try:
+        names = _names(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return [_number(name) for name in names if _stem(name) == path.name]
 
 
 @contextmanager
@@ -136,25 +154,25 @@ def opened(path: Path) -> Iterator[tuple[Bytes, BinaryIO]]:
 
 def unpacked(raw: BinaryIO) -> Bytes:
     """A file as it is, or what it holds where it is compressed, by its first bytes."""
-    packed = raw.read(2) == b"\x1f\x8b"
+    packed = raw.read(2) == PACKED
     raw.seek(0)
     return gzip.GzipFile(fileobj=raw) if packed else raw
 
 
 def _beside(path: Path) -> list[Piece]:
     stems = {_stem(path.name), path.name}  # a running file may itself have a number in its name
-    names = sorted(name for name in _names(path) if _stem(name) in stems)
+    try:
+        names = sorted(name for name in _names(path) if _stem(name) in stems)
+    except OSError:
+        return []
     pieces = (_piece(path.with_name(name), _number(name)) for name in names)
     return [piece for piece in pieces if piece is not None]
 
 
 def _names(path: Path) -> list[str]:
     """What lies in the folder of a path."""
-    try:
-        with os.scandir(path.absolute().parent) as entries:
-            return [entry.name for entry in entries]
-    except OSError:
-        return []
+    with os.scandir(path.absolute().parent) as entries:
+        return [entry.name for entry in entries]
 
 
 def _piece(path: Path, number: int) -> Piece | None:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import adaptk.trace
-from adaptk import tracedisk
+from adaptk import tracedisk, traceplace
 from adaptk.cli.main import main
 from adaptk.profile.traces import table_from_traces
 from adaptk.replay.traces.tracerows import read_rows
 from adaptk.report.analysis import analyse
 from adaptk.trace import TraceWriter, read_trace
-from adaptk.tracefile import Reader, whole_runs
+from adaptk.tracefile import Reader, header_line, whole_runs
 from tests.faults.disks import row, run
 
 PIECE = 4000  # bytes; some fifteen rows
@@ -127,7 +127,7 @@ class TestWriting:
     def test_a_piece_that_somebody_replaced_is_left(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Under the name of a piece that is to be removed lies another file by now."""
         monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: tracedisk.TraceDisk(*given[:2], 4 * PIECE))
-        real = tracedisk._moved_aside
+        real = tracedisk.moved_aside
 
         def replacing(moved: Path) -> Path:
             aside = real(moved)
@@ -137,9 +137,48 @@ class TestWriting:
                 Path(f"{first}.copy").replace(first)
             return aside
 
-        monkeypatch.setattr(tracedisk, "_moved_aside", replacing)
+        monkeypatch.setattr(tracedisk, "moved_aside", replacing)
         assert record(path, 300, max_mb=1).removed_rows > 0
         assert "trace.jsonl.1" in names(path)
+        assert "trace.jsonl.2" not in names(path)
+
+    def test_a_piece_that_somebody_renumbered_counts(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As rotators do, all the time: the bound is kept, whatever number a piece has by now."""
+        monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: tracedisk.TraceDisk(*given[:2], 4 * PIECE))
+        real, moved = tracedisk.moved_aside, 0
+
+        def renumbering(running: Path) -> Path:
+            nonlocal moved
+            aside = real(running)
+            numbers = sorted(int(each.name.rpartition(".")[2]) for each in path.parent.glob("trace.jsonl.*"))
+            for number in reversed(numbers):
+                path.with_name(f"trace.jsonl.{number}").rename(path.with_name(f"trace.jsonl.{number + 1}"))
+                moved += 1
+            return aside
+
+        monkeypatch.setattr(tracedisk, "moved_aside", renumbering)
+        writer = record(path, 300, max_mb=1)
+        assert moved > 20
+        assert sum(each.stat().st_size for each in path.parent.iterdir()) <= 4 * PIECE
+        kept = seqs(path)
+        assert kept == list(range(300 - len(kept), 300))
+        assert writer.removed_rows == 300 - len(kept)
+
+    def test_another_file_with_the_inode_of_a_piece_is_left(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Inodes of what was removed are used again, by another engine's trace, say."""
+        monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: tracedisk.TraceDisk(*given[:2], 4 * PIECE))
+        others = header_line({}, "another engine's", 0)
+        real = tracedisk.moved_aside
+
+        def exchanging(running: Path) -> Path:
+            aside = real(running)
+            if aside.name == "trace.jsonl.1":
+                aside.write_bytes(others)
+            return aside
+
+        monkeypatch.setattr(tracedisk, "moved_aside", exchanging)
+        assert record(path, 300, max_mb=1).removed_rows > 0
+        assert path.with_name("trace.jsonl.1").read_bytes() == others
         assert "trace.jsonl.2" not in names(path)
 
     @pytest.mark.parametrize("bounded", [False, True])
@@ -148,7 +187,7 @@ class TestWriting:
         disk = tracedisk.TraceDisk
         monkeypatch.setattr(adaptk.trace, "TraceDisk", lambda *given: disk(*given[:2], 4 * PIECE if bounded else None))
         writer = TraceWriter(path)
-        monkeypatch.setattr(tracedisk, "_numbered", lambda _: _refuse())
+        monkeypatch.setattr(traceplace, "_numbered", lambda _: _refuse())
         for seq in range(100):
             writer.write(*row(seq))
         writer.close(30.0)

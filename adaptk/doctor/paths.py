@@ -120,8 +120,8 @@ def unwritable(path: Path) -> str | None:
 
 def _other_file(path: Path) -> str | None:
     """What is at the path, where a trace would not be written because of it."""
-    from adaptk.tracedisk import holds_trace
     from adaptk.tracepieces import TraceError
+    from adaptk.traceplace import holds_trace
 
     try:
         holds_trace(path)

@@ -411,10 +411,15 @@ class TestRights:
             b'{"schema_version": 1, "rows": []}',
             gzip.compress(b"a backup"),
             gzip.compress(b"a backup" * 1000)[:15],
+            gzip.compress(os.urandom(100_000))[:-5],
+            gzip.compress(b""),
+            gzip.compress(bytes(400)),
+            gzip.compress(b'{"schema_ver'),
+            b"\x1f\x8b",
             bytes(100_000),
             bytes(100) + b"a disk's image",
         ],
-        ids=["table", "backup", "damaged", "zeros", "image"],
+        ids=["table", "backup", "damaged", "large", "nothing", "packed zeros", "packed start", "two", "zeros", "image"],
     )
     def test_something_else_is_not_moved_aside(self, path: Path, content: bytes) -> None:
         """A path that names another file by mistake."""
@@ -424,10 +429,14 @@ class TestRights:
         assert [each.name for each in path.parent.iterdir()] == ["trace.jsonl"]
 
     @pytest.mark.parametrize(
-        "content", [b"", b'{"schema_ver', bytes(400), b'{"schema' + bytes(400), gzip.compress(header_line({"a": 1}))]
+        "content",
+        [
+            *(b"", b'{"schema_ver', bytes(400), b'{"schema' + bytes(400)),
+            *(gzip.compress(header_line({"a": 1})), gzip.compress(header_line({"a": os.urandom(999).hex()}))[:800]),
+        ],
     )
     def test_what_was_a_trace_is_moved_aside(self, path: Path, content: bytes) -> None:
-        """An empty file, a part of a header, the zeros of a power cut, or a trace that somebody compressed."""
+        """An empty file, a part of a header, the zeros of a power cut, or a trace, compressed in whole or part."""
         path.write_bytes(content)
         TraceWriter(path).close()
         assert path.with_name("trace.jsonl.1").read_bytes() == content

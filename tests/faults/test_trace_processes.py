@@ -60,6 +60,24 @@ def test_a_process_that_is_killed(tmp_path: Path, number: int) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 50_000  # something was written in them
 
 
+def test_what_a_kill_costs(tmp_path: Path) -> None:
+    """Of nine tenths of a second no more than a half; a fifth of a second's rows where the machine is not busy."""
+    code = """
+        import os, signal, sys, time
+        from adaptk import trace
+        from tests.faults.disks import row
+        writer = trace.TraceWriter(sys.argv[1])
+        for seq in range(225):
+            writer.write(*row(seq))
+            time.sleep(0.004)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run(code, tmp_path / "t.jsonl").returncode == -signal.SIGKILL
+    found = seqs(tmp_path / "t.jsonl")
+    assert found == list(range(len(found)))
+    assert len(found) > 112
+
+
 def test_a_process_that_is_interrupted_writes_what_waits(tmp_path: Path) -> None:
     """SIGINT, as Ctrl-C sends it: the queue goes out at the end of the process."""
     code = """
