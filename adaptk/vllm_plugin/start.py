@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptk._version import __version__
 from adaptk.arms import resolve_arms
+from adaptk.onefile import refuse_one_file
 from adaptk.settings import Settings
 from adaptk.tablekey import differences, summary
 from adaptk.vllm_plugin import capture, capturesizes, compat, drafters, faulttext, refusals
@@ -88,6 +89,7 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
     if reason is not None:
         raise NotHereError(reason)
     _check_base(scheduler, config)
+    refuse_one_file(settings, _rank(config))
     price = _price(config)
     if price is not None and settings.mode == "on":
         raise StartError(price)

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from adaptk.tracefile import header_line
 from adaptk.vllm_plugin import patches
+from adaptk.vllm_plugin.start import StartError
 from adaptk.vllm_plugin.steering import Steering
 from tests.engine.conftest import Lines
 from tests.engine.driver import build_config, build_scheduler
@@ -147,6 +149,34 @@ def test_files_that_are_none(
     assert steering is not None
     assert steering.active is (variable != "ADAPTK_TABLE")
     assert path.exists() or variable == "ADAPTK_STATE"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("ADAPTK_TABLE", "ADAPTK_TRACE"), ("ADAPTK_TRACE", "ADAPTK_STATE"), ("ADAPTK_STATE", "ADAPTK_CONTROL")],
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_two_variables_with_one_file(
+    model: Path, log: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one: str, other: str, there: bool
+) -> None:
+    """It is told in one line, however they are spelled, and nothing is written; under strict the start is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("file")
+    if there:  # what a trace would move aside, and a state replace
+        Path("file").write_bytes(header_line({}) if "ADAPTK_TRACE" in (one, other) else b"on\n")
+    before = {p.name: (p.lstat().st_ino, p.lstat().st_mtime_ns) for p in tmp_path.iterdir()}
+    monkeypatch.setenv("ADAPTK", "on")
+    monkeypatch.setenv(one, str(tmp_path / "file"))
+    monkeypatch.setenv(other, "link")
+    steering = served(model, log)
+    assert steering is not None
+    assert not steering.active
+    [line] = log.having("inactive")
+    assert f"{one}='{tmp_path / 'file'}' and {other}='link' are one file: give each a path of its own" in line
+    assert {p.name: (p.lstat().st_ino, p.lstat().st_mtime_ns) for p in tmp_path.iterdir()} == before
+    monkeypatch.setenv("ADAPTK_STRICT", "1")
+    with pytest.raises(StartError, match="are one file"):
+        served(model, log)
 
 
 def test_an_entry_that_is_none(model: Path, log: Lines) -> None:

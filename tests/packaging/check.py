@@ -31,8 +31,8 @@ from tests.packaging.distributions import ROOT, STRANGER, Built, build
 # Of the core's tests those that are quick.
 QUICK = (
     "acceptance", "batch", "belief", "cells", "controller", "controller_refusals", "controller_versions",
-    "drift", "evidence", "forks", "grid", "guard", "htmlpage", "import", "latency", "mirror", "outputs", "planner",
-    "prior", "progress", "roofline", "schedule", "settings", "statefile", "step", "supply", "table",
+    "drift", "evidence", "forks", "grid", "guard", "htmlpage", "import", "latency", "mirror", "onefile", "outputs",
+    "planner", "prior", "progress", "roofline", "schedule", "settings", "statefile", "step", "supply", "table",
     "tablecheck", "tabledrafts", "tablefile", "tablekey", "tablerows", "thompson", "trace", "trace_cut",
     "tracepieces"
 )  # fmt: skip
