@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 
-def container_sizes(owner: Any, named: str = "") -> Counter[str]:
-    """Entries per container, by the way to it; those that stand in one container are added up."""
+def container_sizes(owner: Any) -> Counter[str]:
+    """Entries per container, by the class of adaptk's that holds it and the attribute; those of one name are added up.
+
+    Not by the way to it: an object that is held twice may be met in the one way now and in the other one later.
+    """
     sizes: Counter[str] = Counter()
-    for name, value in _containers(owner, named):
+    for name, value in _containers(owner):
         sizes[name] += value.size if isinstance(value, np.ndarray) else len(value)
     return sizes
 
@@ -24,10 +27,10 @@ def empty_caches(owner: Any) -> None:
             value.clear()
 
 
-def _containers(owner: Any, named: str = "") -> Iterator[tuple[str, Any]]:
-    """Every container that can be reached, once, by the way to it."""
+def _containers(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Every container that can be reached, once."""
     seen: set[int] = set()
-    waiting = [(named or type(owner).__name__, owner)]
+    waiting = [(type(owner).__name__, owner)]
     while waiting:
         name, value = waiting.pop()
         if id(value) in seen:
@@ -40,7 +43,7 @@ def _containers(owner: Any, named: str = "") -> Iterator[tuple[str, Any]]:
         elif isinstance(value, np.ndarray):
             yield name, value
         elif type(value).__module__.startswith("adaptk."):
-            waiting += [(f"{name}.{attribute}", entry) for attribute, entry in _attributes(value)]
+            waiting += [(f"{type(value).__name__}.{attribute}", entry) for attribute, entry in _attributes(value)]
 
 
 def plain_state(owner: Any, left_out: Collection[str] = ()) -> dict[str, Any]:
@@ -109,8 +112,8 @@ class HighWater:
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
 
-    def look(self, owner: Any, named: str = "") -> None:
-        self._raise(container_sizes(owner, named))
+    def look(self, owner: Any) -> None:
+        self._raise(container_sizes(owner))
 
     def join(self, other: HighWater) -> None:
         """Take over what is larger elsewhere."""

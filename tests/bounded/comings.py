@@ -142,7 +142,7 @@ def steered(folder: Path, steps: int, looks: int = LOOKS, seed: int = 0) -> tupl
     for name in ("synchronous", "asynchronous"):
         (folder / name).mkdir()
         ways[name] = Comings(folder / name, model, asynchronous=name == "asynchronous", seed=seed)
-    growth = Growth(lambda: {name: way.steering for name, way in ways.items()}, steps)
+    growth = Growth(lambda: [way.steering for way in ways.values()], steps)
     every = max(1, steps // (2 * BLOCK) // looks)
     done = pages = 0
     while done < steps:
@@ -180,7 +180,6 @@ def _scraping(url: str) -> Iterator[bytearray]:
     thread.start()
     yield page
     thread.join()
-    _wait(lambda: not any("process_request" in thread.name for thread in threading.enumerate()))
 
 
 def _wait(done: Callable[[], Any]) -> None:

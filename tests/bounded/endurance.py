@@ -29,7 +29,7 @@ LOOKS = 1000
 def controller(steps: int, looks: int = LOOKS, seed: int = 0) -> tuple[Growth, Endless]:
     """A controller alone; ``steps`` and what lies between two looks are rounded up to whole blocks."""
     load = Endless(Controller(PUBLIC, seed=seed), seed)
-    growth = Growth(lambda: {"controller": load.controller}, steps)
+    growth = Growth(lambda: [load.controller], steps)
     while load.steps < steps:
         load.run(max(1, steps // BLOCK // looks))
         growth.look(load.steps)

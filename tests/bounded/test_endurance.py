@@ -31,7 +31,7 @@ def looked_at(leak: Callable[[Any], None], every: int) -> list[str]:
     owner = SimpleNamespace(held=[], hidden=[])
     own = type("Own", (), {"__module__": "adaptk.made_up"})()
     own.held = owner.held
-    growth = Growth(lambda: {"own": own}, SHORT)
+    growth = Growth(lambda: [own], SHORT)
     for step in range(1, SHORT + 1):
         if step % every == 0:
             leak(owner)
@@ -41,7 +41,7 @@ def looked_at(leak: Callable[[Any], None], every: int) -> list[str]:
 
 
 LEAKS: dict[str, tuple[Callable[[Any], None], int, str]] = {
-    "an entry in a container of adaptk's": (lambda owner: owner.held.append(None), 2, "own.held: "),
+    "an entry in a container of adaptk's": (lambda owner: owner.held.append(None), 2, "Own.held: "),
     "an object elsewhere": (lambda owner: owner.hidden.append(object()), 1, "objects: "),
     "memory that is no object of Python's": (lambda owner: owner.hidden.append(bytearray(8192)), 8, "rss_kib: "),
     "an open file": (lambda owner: owner.hidden.append(open("/dev/null")), 1000, "files: "),  # noqa: PTH123, SIM115

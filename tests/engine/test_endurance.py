@@ -20,7 +20,7 @@ def look(marks: HighWater, way: Comings) -> None:
     """Of a steering all but its controllers, which are young here and have a test of their own."""
     steering = way.steering
     settled, met = steering.sums.carried._state
-    marks.look(steering.collector, "collector")
+    marks.look(steering.collector)
     for name, size in {
         "flight": len(steering._flight._steps),
         "cells": len(steering.sums.cells),
@@ -33,7 +33,7 @@ def look(marks: HighWater, way: Comings) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_requests_that_are_gone_are_forgotten(model: Path, tmp_path: Path, asynchronous: bool) -> None:
-    """While 7,000 and more come, end, are aborted and preempted, no container grows; at the end none is named."""
+    """While 5,000 and more come, end, are aborted and preempted, no container grows; at the end none is named."""
     way: Any = Comings(tmp_path, model, asynchronous=asynchronous, seed=0)
     early, late = HighWater(), HighWater()
     for block in range(BLOCKS):
@@ -42,7 +42,7 @@ def test_requests_that_are_gone_are_forgotten(model: Path, tmp_path: Path, async
         if block >= 2:
             look(early if block <= BLOCKS // 2 else late, way)
     assert way.steering.active, way.steering.reason
-    assert way.requests > 7_000
+    assert way.requests > 5_000  # how many depends on K, and that on the clock
     assert way.preempted > 20
     assert late.grown(early, slack=40) == {}
     way.drain()
