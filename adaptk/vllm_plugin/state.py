@@ -22,7 +22,10 @@ QUIET_S = 10.0  # the same where the engine has nothing to do: servers are ended
 REST = 100.0  # times as long as a copy took lie between two of an engine that comes to rest again and again
 _LOOK_S = 1.0  # between two looks whether it is time
 _SHORT_S = 0.05  # between two looks whether the engine has handed over a copy
+_BETWEEN_S = 0.5  # at the end, for a moment in which the engine's thread learns nothing, or hands over a copy
+_BLINK_S = 0.001  # between two looks for such a moment
 _ENDS_WITHIN_S = 2.0  # at shutdown: a disk that hangs is not waited for any longer
+_News = tuple[tuple[int, int], dict[str, Any]]
 _EXCHANGED = "{} is the state of the controller that the engine started with: another one is in charge and is not saved"
 _FOREIGN = ": it is not replaced; move it away, or give another ADAPTK_STATE"
 
@@ -31,6 +34,7 @@ class Kept(Protocol):
     """What a keeper needs of a steering."""
 
     active: bool
+    turn: int  # odd while the controller changes, another even number after each time
 
     @property
     def mode(self) -> Mode:
@@ -49,6 +53,7 @@ class Keeper:
     It is saved every ``INTERVAL_S`` while the engine is at work, and ``QUIET_S`` after the last time once it rests.
 
     The engine's thread copies (``take``, ``rest``), and nothing else; a thread of its own seals, writes and renames.
+    At the end any thread may copy, as the engine's may be gone, or may go on: what it changed meanwhile is no copy.
     What the disk refuses is told once, counted, and tried again at the next interval. The thread ends with ``end``,
     with ``give_up``, or when the steering is gone. A forked child saves nothing.
 
@@ -106,10 +111,7 @@ class Keeper:
             if own is not controller:
                 self.place.tell("exchanged", logging.WARNING, _EXCHANGED.format(self.place.path))
                 return
-            counted = _counted(own)
-            if counted != self._counted:
-                self._copy = changing(own)
-                self._counted = counted
+            self._keep_copy(self._news())
         except Exception as error:  # no memory left, say: it is decided on all the same
             self._failed(error)
         finally:
@@ -128,10 +130,53 @@ class Keeper:
         self._ended.set()
 
     def end(self) -> None:
-        """Save what is new for the last time; waits for nothing, see ``wait``."""
+        """Save what is new for the last time, on whichever thread, in half a second at most; see ``wait``.
+
+        Where the engine's thread was broken off as it learnt, or learns without a pause, what was copied last is saved.
+        """
         if self._may():
-            self.take(self._controller)
+            self._take_between()
         self._ended.set()
+
+    def _take_between(self) -> None:
+        """Copy while nothing is learnt, unless the engine's thread hands over a copy before that."""
+        self.wanted = True
+        until = time.monotonic() + _BETWEEN_S
+        try:
+            while self.wanted and not self._took_still() and time.monotonic() < until:
+                time.sleep(_BLINK_S)
+        except Exception as error:
+            self._failed(error)
+        self.wanted = False
+
+    def _took_still(self) -> bool:
+        """Copy on a thread that may not be the engine's; whether nothing was learnt meanwhile, else it is no copy."""
+        turn = self._turn()
+        if turn % 2:
+            return False
+        try:
+            news = self._news()
+        except Exception:
+            if turn == self._turn():
+                raise
+            return False  # a list that grew as it was read
+        if turn != self._turn():
+            return False
+        self._keep_copy(news)
+        return True
+
+    def _turn(self) -> int:
+        steering = self._steering()
+        return 0 if steering is None else steering.turn
+
+    def _news(self) -> _News | None:
+        """A copy, and what was counted by then; ``None`` where nothing was learnt since the last one."""
+        counted = _counted(self._controller)
+        return None if counted == self._counted else (counted, changing(self._controller))
+
+    def _keep_copy(self, news: _News | None) -> None:
+        if news is not None:
+            self._counted, self._copy = news
 
     def wait(self) -> None:
         """Wait until all is saved after ``end``, for two seconds at most."""

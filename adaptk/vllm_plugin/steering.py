@@ -103,6 +103,7 @@ class Steering:
         self._updated: float | None = None  # entry into the last update
         self._left = -math.inf  # return from the last update
         self._in_sight = math.inf  # when the engine's loop was last seen to run
+        self.turn = 0  # odd while the controller changes, another even number after each time
         self._steps = 0
         # Steps before the last call that replaced weights, and before the last one of which the controller heard.
         self._replaced = self._told = -SAME_UPDATE
@@ -127,7 +128,9 @@ class Steering:
             in_flight.append(self._unlearnt[0])
         begin = getattr(controller, "note_engine_restarted", None)
         if begin is not None and not any(other is controller for other in in_flight):
+            self.turn |= 1
             begin()  # what it may have decided elsewhere, as before a snapshot, is of no step that comes back here
+            self.turn += 1
         self._controller, self._takes_decodes = controller, takes_decodes
         if self.sums is not None:
             self.sums.carried.meet(controller)
@@ -181,10 +184,12 @@ class Steering:
         step = collector.schedule(output, scheduler.requests, entered)
         sums = self.sums
         began = 0.0 if sums is None else time.perf_counter()
+        self.turn |= 1
         if step.decodes is None or not self._takes_decodes:
             k = controller.choose(step.batch, step.context)
         else:
             k = controller.choose(step.batch, step.context, decodes=step.decodes)  # type: ignore[call-arg]
+        self.turn += 1
         if sums is not None:
             sums.deciding.take(time.perf_counter() - began)
             step.vllms_k = output.num_spec_tokens_to_schedule
@@ -258,12 +263,11 @@ class Steering:
             return
         (controller, record, vllms_k), self._unlearnt = self._unlearnt, None
         sums = self.sums
-        if sums is None:
-            decision = controller.observe(record)
-        else:
-            decision = sums.observe(controller, record, vllms_k)
-            if sums.wanted:
-                sums.hand_over(self._controller)
+        self.turn |= 1
+        decision = controller.observe(record) if sums is None else sums.observe(controller, record, vllms_k)
+        self.turn += 1
+        if sums is not None and sums.wanted:
+            sums.hand_over(self._controller)
         state = self.state
         if state is not None and state.wanted:
             state.take(controller)
@@ -292,7 +296,9 @@ class Steering:
         tell = getattr(self._controller, "note_weights_changed", None)
         if self.active and tell is not None and between > 1 and self._steps - self._told >= SAME_UPDATE:
             self._told = self._steps
+            self.turn |= 1
             tell()
+            self.turn += 1
 
     def close(self) -> None:
         """Learn what is left, save it, close the trace, end control and metrics, where there are any; all are tried."""

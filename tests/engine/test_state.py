@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from adaptk.vllm_plugin.metrics.rows import state_rows
 from adaptk.vllm_plugin.start import StartError
 from tests.engine.conftest import Lines
 from tests.engine.driver import Worker, build_config, build_scheduler, cycling, make_request
+from tests.engine.metricspages import free_port
 from tests.engine.test_faults import fail
 
 ARMS = (0, 1, 3, 7)
@@ -455,3 +457,69 @@ class TestStart:
         assert "scheduling" not in copied
         assert copied.count("its model runs") >= len(copied) - 2  # the last steps have none after them
         scheduler.shutdown()
+
+
+class TestTurns:
+    """By which a thread that copies at the end sees that the engine's learns."""
+
+    @pytest.mark.parametrize("metrics", [False, True])
+    def test_the_controller_changes_within_turns_alone(
+        self, model: Path, path: Path, monkeypatch: pytest.MonkeyPatch, metrics: bool
+    ) -> None:
+        """Whatever is asked of it or told to it, the number is odd meanwhile, and another even one afterwards."""
+        scheduler = started(model, path, **({"metrics_port": free_port()} if metrics else {}))
+        steering = scheduler.adaptk
+        names = ("choose", "observe", "note_weights_changed", "note_engine_restarted")
+        met: Counter[tuple[str, bool]] = Counter()
+        turns: list[int] = []
+
+        def watched(name: str, real: Any) -> Any:
+            def method(*args: Any, **words: Any) -> Any:
+                met[name, steering.turn % 2 == 1] += 1
+                turns.append(steering.turn)
+                return real(*args, **words)
+
+            return method
+
+        for name in names:
+            monkeypatch.setattr(Controller, name, watched(name, getattr(Controller, name)))
+        serve(scheduler)
+        steering.note_weights_changed()
+        steering.controller = steering.controller
+        assert set(met) == {(name, True) for name in names}
+        assert met["choose", True] > 20
+        assert len(set(turns)) == len(turns)
+        assert steering.turn % 2 == 0
+        scheduler.shutdown()
+
+    @pytest.mark.parametrize("what", ["choose", "observe"])
+    def test_an_interrupt_in_a_step_is_seen_at_the_exit(
+        self, model: Path, path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        """What was handed over before is saved then; if it serves on, what it goes on from is."""
+        monkeypatch.setattr(state, "REST", 0.0)
+        scheduler = started(model, path)
+        keeper, controller = scheduler.adaptk.state, scheduler.adaptk.controller
+        serve(scheduler)
+        before = controller.snapshot()
+        scheduler.add_request(make_request("interrupted", 10, 60))
+        worker = Worker(scheduler, 0, asynchronous=False)
+
+        def step() -> None:
+            worker.schedule()
+            worker.update()
+
+        step()
+        with monkeypatch.context() as patch:
+            patch.setattr(Controller, what, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                step()
+        keeper._at_exit()
+        assert saved(path).snapshot == before
+        assert scheduler.adaptk.turn % 2 == 1
+        serve(scheduler, requests=2)
+        assert scheduler.adaptk.turn % 2 == 0
+
+
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt

@@ -22,6 +22,7 @@ class Steered:
         self.active = True
         self.mode: Mode = "on"
         self.at_work = False
+        self.turn = 0
 
 
 def learn(controller: Controller, steps: int = 1) -> None:

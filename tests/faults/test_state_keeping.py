@@ -65,6 +65,13 @@ def ended(keeper: Keeper) -> Keeper:
     return keeper
 
 
+def after(steps: int) -> dict[str, Any]:
+    """The snapshot of a controller like any other here, after so many steps."""
+    controller = fresh()
+    learn(controller, steps)
+    return controller.snapshot()
+
+
 def serve_until(controller: Controller, keeper: Keeper, holds: Callable[[], object]) -> None:
     """Steps as an engine makes them, its copies handed over when they are wanted."""
 
@@ -336,6 +343,125 @@ def run_script(path: Path, script: str) -> str:
     with started(path, script) as process:
         out, _ = process.communicate(timeout=60)
     return out.decode()
+
+
+class TestAnotherThreadLearnsAtTheEnd:
+    """Where the program ends on one thread and the engine is on another one, or was broken off."""
+
+    @pytest.fixture
+    def busy(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Controller, Callable[[], object]], None]]:
+        """Begins threads that learn at every turn they get, and ends them all; a slow machine has time to copy."""
+        over, threads = threading.Event(), []
+        interval = sys.getswitchinterval()
+
+        def begin(controller: Controller, turn: Callable[[], object]) -> None:
+            def serve() -> None:
+                while not over.is_set():
+                    turn()
+
+            threads.append(threading.Thread(target=serve))
+            threads[-1].start()
+
+        sys.setswitchinterval(1e-5)
+        for name in ("_BETWEEN_S", "_ENDS_WITHIN_S"):
+            monkeypatch.setattr(state, name, 20.0)
+        yield begin
+        over.set()
+        for thread in threads:
+            thread.join(20)
+        sys.setswitchinterval(interval)
+
+    def test_no_copy_is_torn(self, path: Path, busy: Any) -> None:
+        """It is that after a whole number of steps, to the last bit; also where nobody hands one over."""
+        for _ in range(16):
+            path.unlink(missing_ok=True)
+            controller, steering = fresh(), Steered()
+
+            def turn(controller: Controller = controller, steering: Steered = steering) -> None:
+                steering.turn |= 1
+                learn(controller)
+                steering.turn += 1
+                time.sleep(5e-4)
+
+            keeper = kept(path, controller, steering)
+            busy(controller, turn)
+            until(lambda controller=controller: controller.counters["steps"] > 50)
+            ended(keeper)
+            found = saved(path).snapshot
+            assert found == after(found["counters"]["steps"])
+            assert found["counters"]["steps"] > 50
+
+    def test_one_that_learns_without_a_pause_hands_its_copy_over(self, path: Path, busy: Any) -> None:
+        """No moment between two steps is met from outside: it is asked for one."""
+        controller, steering = fresh(), Steered()
+        steering.turn = 1
+        keeper = kept(path, controller, steering)
+
+        def turn() -> None:
+            learn(controller)
+            if keeper.wanted:
+                keeper.take(controller)
+
+        busy(controller, turn)
+        until(lambda: controller.counters["steps"] > 50)
+        ended(keeper)
+        found = saved(path).snapshot
+        assert found == after(found["counters"]["steps"])
+        assert found["counters"]["steps"] > 50
+
+    def test_one_that_was_broken_off_in_a_step_leaves_what_was_saved_last(
+        self, path: Path, log: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By an interrupt or a signal in the middle of learning: half a step is nothing to go on from."""
+        controller, steering = fresh(), Steered()
+        keeper = kept(path, controller, steering)
+        learn(controller, 3)
+        keeper.take(controller)
+        steering.turn |= 1
+        with monkeypatch.context() as patch:
+            patch.setattr(type(controller._latency), "add", raising(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                learn(controller)
+        assert controller.snapshot() != after(3)
+        began = time.monotonic()
+        ended(keeper)
+        assert time.monotonic() - began < 10
+        assert saved(path).snapshot == after(3)
+        assert not log.lines
+
+    def test_a_process_that_ends_while_its_engine_serves_on(self, path: Path) -> None:
+        """A daemon thread that is at work until the process is gone."""
+        script = """
+import threading
+state._BETWEEN_S = state._ENDS_WITHIN_S = 20.0
+def serve():
+    while True:
+        steering.turn |= 1
+        learn(controller)
+        steering.turn += 1
+        if keeper.wanted:
+            keeper.take(controller)
+        time.sleep(1e-4)
+threading.Thread(target=serve, daemon=True).start()
+while controller.counters["steps"] < 100:
+    time.sleep(0.001)
+"""
+        run_script(path, BEGIN + script)
+        found = saved(path).snapshot
+        assert found["counters"]["steps"] >= 100
+        assert found == after(found["counters"]["steps"])
+
+    def test_no_memory_for_the_last_copy_is_told(self, path: Path, log: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is no copy that another thread disturbed: it is not tried for ever."""
+        controller, steering = fresh(), Steered()
+        keeper = kept(path, controller, steering)
+        learn(controller)
+        with monkeypatch.context() as patch:
+            patch.setattr(state, "changing", raising(MemoryError))
+            ended(keeper)
+        assert keeper.failures == 1
+        assert len(log.having("MemoryError")) == 1
+        assert not path.exists()
 
 
 class TestForks:
