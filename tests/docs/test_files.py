@@ -60,7 +60,20 @@ def test_the_manifest_serves_metrics_where_they_are_scraped() -> None:
     assert service["spec"]["selector"] == labels
     assert {port["targetPort"] for port in service["spec"]["ports"]} == {"http"}
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert {str(Path(path).parent) for path in (settings.control, settings.trace) if path} <= mounts
+    paths = (settings.control, settings.trace, settings.state)
+    assert {str(Path(path).parent) for path in paths if path} <= mounts
+
+
+def test_the_manifest_lets_the_state_be_saved() -> None:
+    """It has a path for each rank, and vLLM time for its engine to end before Kubernetes kills both."""
+    pod = _manifest("Deployment")["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    settings = Settings.from_env({entry["name"]: entry["value"] for entry in container["env"]})
+    assert settings.state
+    assert "{rank}" in settings.state
+    words = container["args"]
+    seconds = int(words[words.index("--shutdown-timeout") + 1])
+    assert 10 <= seconds <= pod.get("terminationGracePeriodSeconds", 30) - 5
 
 
 def test_the_image_is_of_the_version_that_is_tested() -> None:
