@@ -44,6 +44,8 @@ def refuse_one_file(settings: Settings, rank: int = 0) -> None:
 
 def _one_file(path: str, other: str) -> bool:
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            return False  # /dev/null, a folder: nothing that could be destroyed
         return os.path.realpath(path) == os.path.realpath(other) or Path(path).samefile(other)
     except (OSError, ValueError):  # one is not there yet, or no path at all, which its own use will tell
         return False

@@ -20,6 +20,12 @@ def test_any_two_are_told_by_name_with_both_paths_and_a_remedy(one: str, other: 
         refuse_one_file(Settings(**{one: "x", other: "./x"}))
 
 
+@pytest.mark.parametrize("path", ["/dev/null", "."])
+def test_what_is_no_file_is_not_destroyed_by_two(path: str) -> None:
+    """A device or a folder is left to the words of each one's own use."""
+    refuse_one_file(Settings(trace=path, state=path))
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_other_spellings(tmp_path: Path, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative and absolute, by a link of the file or of its folder, by another rank's name, and by another name of the

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from adaptk.doctor.finding import Finding
+from adaptk.onefile import refuse_one_file
 from adaptk.settings import Mode, Settings, SettingsError
 
 _ROOM = 2**30  # bytes
@@ -16,7 +17,7 @@ _SHOWN_RANKS = 64
 
 
 def findings(settings: Settings, ranks: int) -> Iterator[Finding]:
-    """What of ``trace`` and ``control`` works, their ranks filled in.
+    """What of ``trace`` and ``control`` works, their ranks filled in, and whether two settings name one file.
 
     Parameters
     ----------
@@ -25,6 +26,13 @@ def findings(settings: Settings, ranks: int) -> Iterator[Finding]:
     ranks
         Data-parallel engines, ``>= 1``.
     """
+    for rank in range(min(ranks, _SHOWN_RANKS)):
+        try:
+            refuse_one_file(settings, rank)
+        except SettingsError as error:
+            two, _, remedy = str(error).partition(": ")
+            yield Finding("paths", "fail", two, "each would destroy what the other one holds", remedy)
+            break
     if settings.trace is not None:
         yield from _trace(settings.trace, settings, ranks)
     if settings.control is not None:

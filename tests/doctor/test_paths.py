@@ -27,6 +27,15 @@ def test_nothing_asked_nothing_said() -> None:
     assert list(paths.findings(Settings(), 1)) == []
 
 
+def test_one_file_for_two(tmp_path: Path) -> None:
+    """The start would be refused, and so it is said with both names; once, also where all ranks' files are such."""
+    [said] = [each for each in paths.findings(Settings(trace=f"{tmp_path}/x-{{rank}}", control=f"{tmp_path}/./x-1"), 2)
+              if each.id == "paths"]  # fmt: skip
+    assert said.status == "fail"
+    assert said.what == f"ADAPTK_TRACE='{tmp_path}/x-1' and ADAPTK_CONTROL='{tmp_path}/./x-1' are one file"
+    assert said.remedy == "give each a path of its own"
+
+
 def test_a_trace_that_can_be_written(tmp_path: Path) -> None:
     """Nothing of the look is left in the folder; an older trace stays, and its fate is told."""
     assert found(tmp_path, trace="t.jsonl")["paths.trace"].status == "ok"
