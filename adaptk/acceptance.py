@@ -191,7 +191,7 @@ class AcceptancePosterior:
         ratio, doubt = self.offsets.look(batch)
         step = self._scatter.step
         dilution = [d * step for d in self._dilution]
-        go_on = 1.0 - self.stops.hazard
+        go_on = self.stops.goes_on(n, rng)
         lengths = np.empty((n, k + 1))
         lengths[:, 0] = 1.0
         if visit:
@@ -457,6 +457,7 @@ class AcceptancePosterior:
             if self.alpha[j] + self.beta[j] > FLOOR_TRIALS:
                 self._scale(j, 1.0 - 1.0 / BLIND_STEPS)
         self.supply.fade(decodes)
+        self.stops.fade()
 
     def _scale(self, j: int, factor: float) -> None:
         self.alpha[j] = max(self.alpha[j] * factor, LEAST_COUNT)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 STEPS = 40.0  # memory
 TRIALS = 200.0  # at a position, at most
 STEP_TRIALS = 16.0  # of one step, at most: what a drafter finds goes up and down with the text of all requests together
@@ -17,6 +20,9 @@ TABLE_TRIALS = 16.0  # that a table's supply is worth: as one step
 LEAST = 0.02  # parameter of a Beta, at least; a position at which no draft was ever missing has it
 STOP_STEPS = 200.0  # memory of where outputs end
 UNSTOPPED = 50.0  # tokens without a stop that are taken as seen before the first
+SELDOM = 0.01  # stops per token below which it is of no account how surely they are known
+
+Array = npt.NDArray[np.float64]
 
 
 def given_before(shares: Sequence[float] | None, k_max: int) -> list[float]:
@@ -141,10 +147,23 @@ class Stops:
         self._stops = self._stops * keep + stops
         self._tokens = self._tokens * keep + tokens + UNSTOPPED / STOP_STEPS
 
+    def fade(self) -> None:
+        """Widen by one step in which nothing was asked for: it remains what is likely, but is less and less sure."""
+        if self._tokens > FLOOR_TRIALS:
+            self._stops *= 1.0 - 1.0 / BLIND_STEPS
+            self._tokens *= 1.0 - 1.0 / BLIND_STEPS
+
     @property
     def hazard(self) -> float:
         """The probability, per token."""
         return self._stops / self._tokens
+
+    def goes_on(self, n: int, rng: np.random.Generator) -> Array | float:
+        """Draws of the probability that an output goes on, shape ``(n, 1)``; its mean where hardly any ever stopped."""
+        hazard = self.hazard
+        if hazard < SELDOM:
+            return 1.0 - hazard
+        return rng.beta(max(LEAST, self._tokens - self._stops), max(LEAST, self._stops), size=(n, 1))
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-safe."""

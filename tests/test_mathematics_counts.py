@@ -26,6 +26,7 @@ from adaptk.acceptance import (
 from adaptk.cascade import cascade_counts
 from adaptk.drift import Cusum
 from adaptk.scatter import LONGEST
+from adaptk.supply import FLOOR_TRIALS as FLOOR_OF_STOPS
 from adaptk.supply import LEAST, SEED_TRIALS, STEPS, STOP_STEPS, UNSTOPPED, Stops, Supply
 
 KEEP = 1.0 - 1.0 / LONGEST
@@ -241,3 +242,26 @@ class TestSupply:
         total = (1.0 - keep**10) / (1.0 - keep)
         tokens = UNSTOPPED * keep**10 + (2.0 + UNSTOPPED / STOP_STEPS) * total
         assert stops.hazard == pytest.approx(total / tokens, abs=1e-9)
+
+    def test_a_stop_that_was_not_looked_for_is_as_likely_and_less_sure(self) -> None:
+        """Without drafts the counts fade to those of four tokens; draws have the mean, and the spread of their Beta."""
+        stops, rng = Stops(), np.random.default_rng(0)
+        for _ in range(100):
+            stops.observe([3] * 8, [2] * 8, in_all=24)
+        hazard, sure = stops.hazard, np.std(stops.goes_on(2000, rng))
+        for _ in range(2000):
+            stops.fade()
+        trials = FLOOR_OF_STOPS  # they stay just below
+        drawn = np.asarray(stops.goes_on(4000, rng))
+        assert stops.hazard == pytest.approx(hazard)
+        assert drawn.shape == (4000, 1)
+        assert drawn.mean() == pytest.approx(1.0 - hazard, abs=4.0 * np.std(drawn) / np.sqrt(4000))
+        assert np.std(drawn) == pytest.approx(np.sqrt(hazard * (1.0 - hazard) / (trials + 1.0)), rel=0.06)
+        assert np.std(drawn) > 5.0 * sure
+
+    def test_where_outputs_hardly_end_the_mean_is_drawn(self) -> None:
+        """No random number is spent on it."""
+        stops, rng = Stops(), np.random.default_rng(0)
+        before = rng.bit_generator.state
+        assert stops.goes_on(100, rng) == 1.0
+        assert rng.bit_generator.state == before

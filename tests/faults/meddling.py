@@ -32,17 +32,17 @@ class Meddled:
         return self.controller.observe(record)
 
 
-def run(meddle: Meddle, *, table: bool, seed: int) -> tuple[Run, Controller]:
+def run(meddle: Meddle, *, table: bool, seed: int, batch: int = BATCH) -> tuple[Run, Controller]:
     """A run of a world whose drafts cost twice what the table says; 3 % noise, nothing else goes wrong."""
     controller = Controller(PUBLIC, seed=seed) if table else Controller(None, seed=seed, k_max=5)
     policy = Meddled(controller, meddle)
-    return simulate(world(STEPS, BATCH, k_factor=2.0, seed=seed), policy), controller
+    return simulate(world(STEPS, batch, k_factor=2.0, seed=seed), policy), controller
 
 
 @cache
-def twins_share(table: bool, seed: int, start: int) -> float:
+def twins_share(table: bool, seed: int, start: int, batch: int = BATCH) -> float:
     """What the twin has of the best arm's goodput from step ``start`` on."""
-    return share(run(lambda _, record: record, table=table, seed=seed)[0], start)
+    return share(run(lambda _, record: record, table=table, seed=seed, batch=batch)[0], start)
 
 
 def share(of: Run, start: int) -> float:
@@ -50,6 +50,6 @@ def share(of: Run, start: int) -> float:
     return efficiency(of, best_rate(of), start)
 
 
-def while_it_lasts(wrong: Callable[[StepRecord], StepRecord]) -> Meddle:
-    """A fault from step ``BEGIN`` to ``END``."""
-    return lambda step, record: wrong(record) if BEGIN <= step < END else record
+def while_it_lasts(wrong: Callable[[StepRecord], StepRecord], end: int = END) -> Meddle:
+    """A fault from step ``BEGIN`` to ``end``."""
+    return lambda step, record: wrong(record) if BEGIN <= step < end else record

@@ -56,6 +56,20 @@ def test_records_that_are_wrong_for_a_while(wrong: Callable[[StepRecord], StepRe
     assert controller.counters["steps"] == STEPS
 
 
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize("end", [END, 1000])
+@pytest.mark.parametrize("batch", [BATCH, 64])
+def test_answers_end_at_their_first_token_for_a_while(batch: int, end: int, table: bool) -> None:
+    """So that no draft is worth anything, for 200 or 500 steps: 800 later the goodput is the twin's, but for 2 %.
+
+    With K=0 meanwhile, no step shows whether outputs still end so soon.
+    """
+    met, _ = run(
+        while_it_lasts(lambda r: replace(r, emitted=[1] * r.batch_size), end), table=table, seed=0, batch=batch
+    )
+    assert share(met, end + AGAIN) > twins_share(table, 0, end + AGAIN, batch) - 0.02
+
+
 @pytest.mark.parametrize("batch", [BATCH * 1000, 10**6, 10**9, LARGEST_COUNT, 10**30])
 def test_a_batch_beyond_everything(batch: int) -> None:
     """Far over max_num_seqs an arm is chosen, beliefs can be asked for, and steps of before are played as before."""
