@@ -187,7 +187,7 @@ def test_a_log_that_is_slow_hears_little(model: Path, tmp_path: Path) -> None:
     for each in loggers:
         each.addHandler(blocking)
     try:
-        settings = Settings(mode="on", trace=nowhere, state=nowhere, control=str(tmp_path / "mode"))
+        settings = Settings(mode="on", trace=nowhere, state=f"{nowhere}.json", control=str(tmp_path / "mode"))
         engine = Engine(model, settings=settings)
         choose = engine.steering.controller.choose
         engine.steering.controller.choose = lambda *given, **named: choose(*given, **named) + 100
