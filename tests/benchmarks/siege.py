@@ -177,7 +177,7 @@ def _serve_elsewhere(told: Connection) -> None:
             pass
         return "text/plain", b"x" * 100_000
 
-    told.send(MetricsServer("127.0.0.1", 0, answer).port)
+    told.send(MetricsServer("127.0.0.1", 0, answer, str).port)
     threading.Event().wait()
 
 

@@ -27,7 +27,7 @@ def answer(accept: str) -> tuple[str, bytes]:
 
 @contextmanager
 def served(port: int, host: str = "127.0.0.1", making: Callable[[str], tuple[str, bytes]] = answer) -> Iterator[str]:
-    server = MetricsServer(host, port, making)
+    server = MetricsServer(host, port, making, str)
     try:
         yield server.url
     finally:
@@ -78,14 +78,14 @@ def test_a_taken_port_stays_whose_it_is() -> None:
     port = free_port()
     with served(port) as url:
         with pytest.raises(OSError, match="in use"):
-            MetricsServer("127.0.0.1", port, answer)
+            MetricsServer("127.0.0.1", port, answer, str)
         assert read(url).startswith(b"page ")
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
 def test_a_host_that_is_not_ours(host: str) -> None:
     with pytest.raises(OSError, match=r"."):
-        MetricsServer(host, free_port(), answer)
+        MetricsServer(host, free_port(), answer, str)
 
 
 def test_stop_gives_port_and_thread_back() -> None:
@@ -93,7 +93,7 @@ def test_stop_gives_port_and_thread_back() -> None:
     port = free_port()
     before = threading.active_count()
     for _ in range(3):
-        server = MetricsServer("127.0.0.1", port, answer)
+        server = MetricsServer("127.0.0.1", port, answer, str)
         with socket.create_connection(("127.0.0.1", port)):
             assert read(server.url).startswith(b"page ")
             server.stop()
@@ -113,7 +113,7 @@ def test_stop_on_the_server_s_own_thread_takes_no_lock() -> None:
             made[0].stop()
         return answer(accept)
 
-    made.append(MetricsServer("127.0.0.1", free_port(), making))
+    made.append(MetricsServer("127.0.0.1", free_port(), making, str))
     assert read(made[0].url).startswith(b"page ")
     made[0]._thread.join(30)
     assert not made[0]._thread.is_alive()

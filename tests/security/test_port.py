@@ -25,8 +25,10 @@ from tests.security.rude import ASKS, Here, connected, crowd, everything, links,
 
 
 @contextmanager
-def served(making: Callable[[str], tuple[str, bytes]] = lambda _: ("text/plain", b"the page")) -> Iterator[Here]:
-    made = MetricsServer("127.0.0.1", 0, making)
+def served(
+    making: Callable[[str], tuple[str, bytes]] = lambda _: ("text/plain", b"the page"), form: Callable[[str], str] = str
+) -> Iterator[Here]:
+    made = MetricsServer("127.0.0.1", 0, making, form)
     try:
         yield made.host, made.port
     finally:
@@ -35,7 +37,7 @@ def served(making: Callable[[str], tuple[str, bytes]] = lambda _: ("text/plain",
 
 def test_only_this_machine_gets_in_by_default() -> None:
     """The default address is the loopback's own: another one of this machine finds nobody there."""
-    made = MetricsServer(Settings().metrics_host, 0, lambda _: ("text/plain", b"the page"))
+    made = MetricsServer(Settings().metrics_host, 0, lambda _: ("text/plain", b"the page"), str)
     try:
         assert b"the page" in said(("127.0.0.1", made.port), ASKS)
         with pytest.raises(ConnectionRefusedError):
@@ -286,6 +288,99 @@ def test_who_has_closed_its_half_may_have_to_wait() -> None:
         time.sleep(0.1)
         go_on.set()
         assert [everything(other)[-1:] for other in others] == [b"a", b"b", b"c"]
+
+
+def with_accept(accept: str) -> bytes:
+    return f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode()
+
+
+def test_headers_of_any_number_share_two_pages() -> None:
+    """Clients that each send another Accept header wait no longer than if they all sent the same."""
+    made: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def making(form: str) -> tuple[str, bytes]:
+        made.append(form)
+        begun.set()
+        assert go_on.wait(20)
+        return "text/plain", b"page %d" % len(made)
+
+    with served(making, Page.form) as here, ExitStack() as stack:
+        first = stack.enter_context(connected(here, ASKS))
+        assert begun.wait(20)
+        words = [f"a/{i}" for i in range(10)] + [f"application/openmetrics-text; version=1.0.{i}" for i in range(10)]
+        others = [stack.enter_context(connected(here, with_accept(word))) for word in words]
+        time.sleep(0.1)
+        go_on.set()
+        assert everything(first).endswith(b"page 1")
+        assert {everything(other)[-6:] for other in others} == {b"page 2", b"page 3"}
+    assert len(set(made)) == 2
+
+
+@given(
+    st.text(st.characters(max_codepoint=255), max_size=60),
+    st.integers(0, 10**9),
+    st.text("0123456789.rcab", max_size=9),
+)
+def test_a_header_comes_to_one_of_two_forms(text: str, number: int, version: str) -> None:
+    """Whatever its words and its version are; both can be made."""
+    forms = {Page.form(text), Page.form(f"application/openmetrics-text; version=1.0.{number}")}
+    forms |= {
+        Page.form(f"application/openmetrics-text; version={version}"),
+        Page.form(f"text/plain; version={version}"),
+    }
+    assert forms <= {"", "application/openmetrics-text"}
+    page = Page(Steering(None), None, ("m", "0"), {})
+    assert page("")[0].startswith("text/plain")
+    assert page("application/openmetrics-text")[0].startswith("application/openmetrics-text")
+
+
+def test_who_waits_is_ended_by_nobody() -> None:
+    """Where all places are taken by clients that wait for pages of their own, more connections wait outside."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def making(form: str) -> tuple[str, bytes]:
+        begun.set()
+        assert go_on.wait(20)
+        return "text/plain", form.encode()
+
+    with served(making) as here, ExitStack() as stack:
+        stack.enter_context(connected(here, ASKS))
+        assert begun.wait(20)
+        names = [f"form {i}" for i in range(MOST)]
+        waiting = [stack.enter_context(connected(here, with_accept(name))) for name in names]
+        for _ in range(60):
+            stack.enter_context(connected(here, ASKS))
+        go_on.set()
+        assert [everything(client).rpartition(b"\r\n\r\n")[2].decode() for client in waiting] == names
+
+
+def test_who_takes_its_page_is_not_ended_by_who_takes_none() -> None:
+    """Room is made by those that asked and do not read, though the one that reads has been there for longer."""
+    page = b"x" * (12 << 20)  # more than the system keeps for who reads little
+    with served(lambda _: ("text/plain", page)) as here, ExitStack() as stack:
+
+        def narrow() -> socket.socket:
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            client.settimeout(20)
+            client.connect(here)
+            client.sendall(ASKS)
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+            return client
+
+        reader = narrow()
+        idle = [narrow() for _ in range(MOST - 1)]
+        taken = 0
+        while taken < len(page) >> 1:  # more than the system had taken off the server's hands
+            taken += len(reader.recv(1 << 16))
+        for _ in range(4):
+            assert said(here, ASKS).endswith(b"x")
+            taken += len(reader.recv(1 << 16))
+        while piece := reader.recv(1 << 16):
+            taken += len(piece)
+        assert taken > len(page) - 1000
+        assert len(everything(idle[0])) < len(page)
 
 
 def test_a_page_is_bounded_whatever_was_served() -> None:

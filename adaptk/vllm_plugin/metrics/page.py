@@ -19,6 +19,9 @@ from adaptk.vllm_plugin.metrics.sums import BOUNDS, Cells, Histogram, Sums
 _PATIENCE_S = 1.0
 _LOOK_S = 0.005
 _LONGEST = 1_000  # signs of a label
+_OPENMETRICS = "application/openmetrics-text"
+# What each form is asked for with; a client's own words, its version among them, would make forms without end.
+_ASKED = {"": "", _OPENMETRICS: f"{_OPENMETRICS}; version=1.0.0"}
 
 
 class Page:
@@ -46,18 +49,26 @@ class Page:
         self._lock = threading.Lock()
         self._told: set[str] = set()
 
-    def __call__(self, accept: str) -> tuple[str, bytes]:
-        """Content type and text, in the form that ``accept`` prefers: Prometheus's or OpenMetrics's."""
+    def __call__(self, form: str) -> tuple[str, bytes]:
+        """Content type and text in one of the forms of :meth:`form`."""
         from prometheus_client.exposition import choose_encoder
 
         self._wait()
         with self._lock:
             rows = self._rows()
-        try:
-            encoder, kind = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is no number
-            encoder, kind = choose_encoder("")
+        encoder, kind = choose_encoder(_ASKED[form])
         return kind, encoder(_Families(rows, self._base))
+
+    @staticmethod
+    def form(accept: str) -> str:
+        """Which of the two forms an Accept header prefers: OpenMetrics's, or Prometheus's own, an empty text."""
+        from prometheus_client.exposition import choose_encoder
+
+        try:
+            kind = choose_encoder(accept)[1]
+        except (TypeError, ValueError):  # a version that is no number
+            return ""
+        return _OPENMETRICS if kind.startswith(_OPENMETRICS) else ""
 
     def _rows(self) -> Rows:
         steering, sums = self._steering(), self._sums

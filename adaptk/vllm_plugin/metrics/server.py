@@ -13,9 +13,10 @@ from adaptk.forks import open_here
 from adaptk.vllm_plugin.log import logger
 from adaptk.vllm_plugin.metrics.request import PATH, Request, answer, read, refusal
 
-# What a request asks for and what it gets: the value of its Accept header, and content type and text.
+# What a request gets, content type and text, in one of the few forms that Accept headers come to.
 Answer = Callable[[str], tuple[str, bytes]]
-MOST = 32  # connections at a time: one more ends the oldest that does not wait for a page
+Form = Callable[[str], str]
+MOST = 32  # connections at a time: one more ends the one that has taken nothing for longest, and waits for no page
 _WAITING = 128  # that the system keeps until they are let in
 _LASTS_S = 10.0  # a connection, from the moment that it is let in, whatever its client does
 _SHARE = 0.05  # of a core, that the thread may take
@@ -30,8 +31,8 @@ _LAST_WORDS_S = 1.0  # for answers under way when it stops
 class MetricsServer:
     """Serves ``answer`` at ``http://host:port/metrics`` from the moment it is made until ``stop``.
 
-    A page is made at most once a turn, for all who wait for it then. After each turn the thread rests for as long as
-    keeps it below a twentieth of a core, so that the engine feels neither how many clients there are nor what they
+    A page is made at most once a turn, for all who wait for its form then. After each turn the thread rests for as long
+    as keeps it below a twentieth of a core, so that the engine feels neither how many clients there are nor what they
     send. A client has ten seconds, and less where more than ``MOST`` are connected.
 
     Parameters
@@ -41,7 +42,9 @@ class MetricsServer:
     port
         Below 65536.
     answer
-        Called on the server's thread.
+        Makes the page in a form; called on the server's thread.
+    form
+        The form that is meant by an Accept header, whatever its words, of which clients have any number.
 
     Raises
     ------
@@ -49,8 +52,8 @@ class MetricsServer:
         If the port is taken or may not be used, or the host is none of this machine's.
     """
 
-    def __init__(self, host: str, port: int, answer: Answer) -> None:
-        self._http = _Http(_listening(host, port), answer)
+    def __init__(self, host: str, port: int, answer: Answer, form: Form) -> None:
+        self._http = _Http(_listening(host, port), answer, form)
         address = self._http.listener.getsockname()
         self.host, self.port = str(address[0]), int(address[1])
         self._thread = threading.Thread(target=_serve, args=(self._http,), name="adaptk-metrics", daemon=True)
@@ -110,9 +113,11 @@ class _Client:
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        self.until = time.monotonic() + _LASTS_S
+        self.moved = time.monotonic()  # when it was let in, or took something last
+        self.until = self.moved + _LASTS_S
         self.came = b""
         self.request: Request | None = None  # that waits for its page
+        self.form: str | None = None  # of that page
         self.left: memoryview | None = None  # of the answer
         self.unread = 0  # bytes that came after it
 
@@ -141,6 +146,7 @@ class _Client:
         if self.left:
             with suppress(BlockingIOError):
                 self.left = self.left[self.link.send(self.left, socket.MSG_NOSIGNAL) :]
+                self.moved = time.monotonic()
             if not self.left:  # only then would closing it cut off what the client has not read
                 self.link.shutdown(socket.SHUT_WR)
 
@@ -148,10 +154,11 @@ class _Client:
 class _Http:
     """The sockets, and what is done at each turn."""
 
-    def __init__(self, listener: socket.socket, answer: Answer) -> None:
+    def __init__(self, listener: socket.socket, answer: Answer, form: Form) -> None:
         self.listener = listener
         self.ended = False
         self._answer = answer
+        self._form = form
         self._clients: dict[socket.socket, _Client] = {}  # the oldest first
         # By poll, which has no state in the system that a forked child would share.
         self._selector = selectors.PollSelector()
@@ -231,8 +238,13 @@ class _Http:
         return [(client, client.request) for client in self._clients.values() if client.request is not None]
 
     def _let_in(self) -> None:
-        """Let in who waits, as many as have room; there may be more the next time."""
+        """Let in who waits, as many as have room; there may be more the next time.
+
+        Nobody who waits for a page makes room: where all do, the next turn has a page for some of them.
+        """
         for _ in range(MOST):
+            if len(self._waiting()) >= MOST:
+                return
             try:
                 link, _ = self.listener.accept()
             except BlockingIOError:
@@ -242,19 +254,18 @@ class _Http:
                 return
             link.setblocking(False)
             if len(self._clients) >= MOST:
-                self._end_oldest()
+                self._end_one()
             client = self._clients[link] = _Client(link)
             self._selector.register(link, client.events)
             self._attend(client, selectors.EVENT_READ)  # most have sent their request by now
 
-    def _end_oldest(self) -> None:
-        """End the oldest connection; one whose page is about to be made only where all the others are such, too."""
-        clients = self._clients.values()
-        oldest = next((client for client in clients if client.request is None), None) or next(iter(clients))
-        if oldest.left is None:
-            with self._minding(oldest):
-                oldest.send(refusal(503))
-        self._drop(oldest)
+    def _end_one(self) -> None:
+        """End the connection that has taken nothing for longest; none that waits for its page."""
+        idle = min((each for each in self._clients.values() if each.request is None), key=lambda each: each.moved)
+        if idle.left is None:
+            with self._minding(idle):
+                idle.send(refusal(503))
+        self._drop(idle)
 
     def _attend(self, client: _Client, events: int) -> None:
         """Read from a client or send to it, as it is ready for; one that went away is nobody's business."""
@@ -265,22 +276,24 @@ class _Http:
                 self._drop(client)
             elif client.request is not None and client.request.status != 200:
                 client.send(refusal(client.request.status, client.request.head_only))
+            elif client.request is not None and client.form is None:
+                client.form = self._form(client.request.accept)
 
     def _answer_some(self) -> None:
-        """Make a page for the one who waits longest, and for all who prefer the same form."""
+        """Make a page for the one who waits longest, and for all who get the same form."""
         waiting = self._waiting()
         if not waiting:
             return
-        accept = waiting[0][1].accept
+        form = waiting[0][0].form or ""
         try:
-            kind, page = self._answer(accept)
+            kind, page = self._answer(form)
         except Exception:
             self._tell()
             kind, page = "", b""
-        for client, (_, head_only, form) in waiting:
-            if form == accept:
+        for client, request in waiting:
+            if client.form == form:
                 with self._minding(client):
-                    client.send(answer(200, kind, page, head_only) if kind else refusal(500, head_only))
+                    client.send(answer(200, kind, page, request.head_only) if kind else refusal(500, request.head_only))
 
     @contextmanager
     def _minding(self, client: _Client) -> Iterator[None]:

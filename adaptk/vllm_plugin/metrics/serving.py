@@ -74,7 +74,8 @@ def serve(steering: Steering, settings: Settings, config: Any, *, rank: int, v2:
         "adaptk_config_info": [(configured, 1.0)],
     }
     try:
-        server = MetricsServer(host, port, Page(steering, sums, (_model(config), str(rank)), about))
+        page = Page(steering, sums, (_model(config), str(rank)), about)
+        server = MetricsServer(host, port, page, Page.form)
     except (OSError, UnicodeError) as error:  # the latter of a host that can be no name
         raise MetricsError(_refused(host, port, error)) from None
     steering.sums, steering.metrics = sums, server
