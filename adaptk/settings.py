@@ -214,7 +214,8 @@ def _real(value: Any) -> bool:
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+    """Whether the system takes it for a name: no null byte, and nothing that has no bytes, which JSON can hold."""
+    return isinstance(value, str) and value != "" and b"\0" not in os.fsencode(value)
 
 
 def _quietly(holds: Callable[[_T], bool], value: _T) -> bool:
@@ -245,8 +246,10 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "strict": (lambda v: isinstance(v, bool), "use 1 or 0"),
 }
 
-_RULES |= dict.fromkeys(("table", "trace", "state", "control"), (_text, "give a path, or leave it out"))
-_RULES["metrics_host"] = (_text, "give a host name or an address")
+_RULES |= dict.fromkeys(
+    ("table", "trace", "state", "control"), (_text, "give a path, without null bytes, or leave it out")
+)
+_RULES["metrics_host"] = (_text, "give a host name or an address, without null bytes")
 
 _OPTIONAL = frozenset(
     name

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adaptk.quoted import shown
+from adaptk.quoted import plain, shown
+
+_MOST_SIGNS = 1_000  # of a key in one line
+_MOST_TEXT = 200  # signs of one text, as a path
+_MOST_NAMES = 40  # that it is made of
 
 FIELDS = (
     "model",
@@ -39,14 +43,14 @@ def differences(table: Mapping[str, Any], here: Mapping[str, Any], where: str = 
     ["device: 'H100' in the table, 'H200' here"]
     """
     return [
-        f"{name}: {shown(table[name])} {where}, {shown(here[name])} here"
+        f"{plain(name)}: {shown(table[name])} {where}, {shown(here[name])} here"
         for name in (*FIELDS, *(name for name in table if name not in FIELDS))
         if table.get(name) is not None and here.get(name) is not None and not _same(name, table[name], here[name])
     ]
 
 
 def summary(key: Mapping[str, Any]) -> str:
-    """A key in one line, the lists left out.
+    """A key in one line, the lists left out; short, and without signs that steer, whatever a file has for one.
 
     Examples
     --------
@@ -54,9 +58,13 @@ def summary(key: Mapping[str, Any]) -> str:
     'model=SmolLM2, method=ngram'
     """
     known = [name for name in FIELDS if name in key] + [name for name in key if name not in FIELDS]
-    return ", ".join(
-        f"{name}={key[name]}" for name in known if key[name] is not None and not isinstance(key[name], list)
-    )
+    told = [name for name in known if key[name] is not None and not isinstance(key[name], list)]
+    parts = [f"{plain(name)}={_plain(key[name])}" for name in told[:_MOST_NAMES]]
+    return plain(", ".join([*parts, *(["..."] if len(told) > _MOST_NAMES else [])]), _MOST_SIGNS)
+
+
+def _plain(value: Any) -> str:
+    return plain(value, _MOST_TEXT) if isinstance(value, str) else shown(value)
 
 
 def _same(name: str, table: Any, here: Any) -> bool:

@@ -71,3 +71,18 @@ def test_the_key_is_a_copy() -> None:
     table = GoodputTable.from_rows([{"batch": 1, "k": 0, "itl_ms": 1.0}], meta={"key": KEY})
     table.key["capture_sizes"].append(8)
     assert table.key == KEY
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=300), json_values | st.text(max_size=500)))
+def test_a_summary_is_one_short_line(key: dict[str, Any]) -> None:
+    """Whatever a file has for a key; of many names some are enough."""
+    assert summary(key).isprintable()
+    assert len(summary(key)) <= 1_000
+
+
+def test_a_summary_of_many_names_is_cut() -> None:
+    """With a sign of it, and with the known ones first."""
+    made = summary({**{str(i): i for i in range(100)}, "model": "M", "capture_sizes": [1], "device": "x" * 999})
+    assert made.startswith("model=M, device=xxx")
+    assert made.endswith(", ...")
+    assert len(made) < 600

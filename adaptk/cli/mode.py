@@ -8,7 +8,7 @@ from pathlib import Path
 from adaptk.cli import options
 from adaptk.cli.console import accept_any_sign, failing, guarded, print_json, print_text
 from adaptk.outputs import write_whole
-from adaptk.settings import SettingsError
+from adaptk.settings import MODES, SettingsError
 
 NAME = "mode"
 HELP = "switch a running server between on, shadow and off, or show what it was switched to"
@@ -41,6 +41,7 @@ def _run(path: Path, wanted: str | None, json: bool) -> int:
         mode = said = _read(path)
     else:
         mode = wanted
+        _spare_others(path)
         write_whole(path, f"{mode}\n".encode())
         said = f"{path}: {mode}; a server that watches it follows in about a second"
     if json:
@@ -48,6 +49,25 @@ def _run(path: Path, wanted: str | None, json: bool) -> int:
     else:
         print_text(said)
     return 0
+
+
+def _spare_others(path: Path) -> None:
+    """Refuse a file that holds anything but a mode or white space: its name was given by mistake."""
+    from adaptk.vllm_plugin.control import held
+
+    try:
+        text = held(path)
+        foreign = text != "" and text.lower() not in MODES
+    except FileNotFoundError:
+        return
+    except SettingsError:
+        foreign = True
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error}), so that it may be another file: "
+                         "give the file of a server's ADAPTK_CONTROL") from None  # fmt: skip
+    if foreign:
+        raise ValueError(f"{path}: is no control file and is left as it is, as it holds no mode: "
+                         "give the file of a server's ADAPTK_CONTROL, or remove this one") from None  # fmt: skip
 
 
 def _read(path: Path) -> str:

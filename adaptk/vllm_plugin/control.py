@@ -128,15 +128,28 @@ def read(path: Path) -> Mode:
     OSError
         If it is not there or cannot be read.
     """
+    text = held(path)
+    mode = MODES.get(text.lower())
+    if mode is None:
+        raise SettingsError(f"it holds {text!r}: write on, shadow or off")
+    return mode
+
+
+def held(path: Path) -> str:
+    """What a control file holds, less the white space around it.
+
+    Raises
+    ------
+    SettingsError
+        If it is no regular file, or holds more than a mode.
+    OSError
+        If it is not there or cannot be read.
+    """
     try:
         with opened_regular(path) as file:
             content = file.read(_BYTES + 1)
     except InputError as error:
         raise SettingsError(f"it {error}: write on, shadow or off to one") from None
-    text = content.decode("utf-8-sig", "replace").strip()
     if len(content) > _BYTES:
         raise SettingsError("it holds more than a mode: write on, shadow or off")
-    mode = MODES.get(text.lower())
-    if mode is None:
-        raise SettingsError(f"it holds {text!r}: write on, shadow or off")
-    return mode
+    return content.decode("utf-8-sig", "replace").strip()

@@ -17,7 +17,7 @@ from adaptk.vllm_plugin import capture, capturesizes, compat, drafters, faulttex
 from adaptk.vllm_plugin.collect import Collector
 from adaptk.vllm_plugin.control import Control
 from adaptk.vllm_plugin.identity import identity, table_key
-from adaptk.vllm_plugin.log import logger
+from adaptk.vllm_plugin.log import logger, one_line
 from adaptk.vllm_plugin.steering import Policy, Steering
 from adaptk.vllm_plugin.traceheader import trace_header
 
@@ -68,7 +68,7 @@ def _made(scheduler: Any, settings: Settings, controller: Policy | None, schedul
         return _start(scheduler, settings, controller, scheduled)
     except Exception as error:
         if settings.strict:
-            raise StartError(f"adaptk cannot start: {error}") from error
+            raise StartError(f"adaptk cannot start: {one_line(error)}") from error
         if isinstance(error, NotHereError):
             return _inert(logging.WARNING, str(error), _vllms_k(scheduler))
         ours = isinstance(error, (StartError, ValueError, OSError)) and bool(str(error))
@@ -146,7 +146,7 @@ def _keep_state(
         keep_state(steering, path, key, settings, graphs)
     except Exception as error:
         if settings.strict:
-            raise StartError(f"ADAPTK_STATE: {error}") from error
+            raise StartError(f"ADAPTK_STATE: {one_line(error)}") from error
         foreseen = isinstance(error, (ValueError, OSError, RuntimeError))
         logger.warning("adaptk keeps no state: %s", error if foreseen else faulttext.short(error))
 
@@ -173,7 +173,7 @@ def _serve_metrics(scheduler: Any, settings: Settings, steering: Steering) -> No
         metrics.serve(steering, settings, config, rank=_rank(config), v2=_v2(scheduler, config))
     except Exception as error:
         if settings.strict:
-            raise StartError(f"adaptk cannot start: {error}") from error
+            raise StartError(f"adaptk cannot start: {one_line(error)}") from error
         unforeseen = None if isinstance(error, metrics.MetricsError) else error
         logger.warning("adaptk serves no metrics: %s", error, exc_info=unforeseen)
 

@@ -40,6 +40,30 @@ def test_what_is_no_mode_is_said_to_be_none(content: bytes, tmp_path: Path, caps
     assert "write on, shadow or off" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content", [b'{"schema_version": 1}\n', b"onn", b" \n" * 10_000 + b"text", b"\xff\xfe", b"on" * 1000]
+)
+def test_another_file_is_not_written_over(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table, say, whose name was given by mistake: it stays, and is named in one line with the remedy."""
+    path = tmp_path / "table.json"
+    path.write_bytes(content)
+    assert main(["mode", str(path), "on"]) == 1
+    err = capsys.readouterr().err
+    assert path.read_bytes() == content
+    assert str(path) in err
+    assert "ADAPTK_CONTROL" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\t", b"SHADOW\r\n", b"\xef\xbb\xbfoff", b"0"])
+def test_a_mode_or_nothing_is_written_over(content: bytes, tmp_path: Path) -> None:
+    """However it was spelt, and by whatever editor."""
+    path = tmp_path / "mode"
+    path.write_bytes(content)
+    assert main(["mode", str(path), "on"]) == 0
+    assert read(path) == "on"
+
+
 @pytest.mark.parametrize("place", [".", "missing/mode", "mode-{rank}", "\0"])
 def test_what_cannot_be_written_is_refused(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In one line that names it; the file of no rank is nobody's."""
