@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -40,7 +41,7 @@ def opened_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def read_whole(path: str | os.PathLike[str], most: int) -> bytes:
-    """The bytes of a regular file.
+    """The bytes of a regular file, less the mark that some editors put before a text in UTF-8.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def read_whole(path: str | os.PathLike[str], most: int) -> bytes:
         raise InputError(f"cannot be read ({_why(error)})") from None
     if max(size, len(data)) > most:
         raise InputError(f"has {max(size, len(data))} bytes, more than {most}")
-    return data
+    return data.removeprefix(BOM_UTF8)
 
 
 def name_of(path: str | os.PathLike[str]) -> str:

@@ -28,6 +28,7 @@ from adaptk.tracepieces import (
     Piece,
     TraceError,
     earlier,
+    first_line,
     found_again,
     header_line,
     opened,
@@ -194,7 +195,7 @@ class Reader:
 
     def _header(self, file: Bytes) -> dict[str, Any]:
         try:
-            line = file.readline(MAX_LINE)
+            line = first_line(file)
         except DAMAGED as error:
             raise TraceError(f"{self.path}: is damaged within its gzip data ({error}): copy it again") from None
         if not line:

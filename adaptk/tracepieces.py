@@ -11,6 +11,7 @@ import gzip
 import os
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -80,12 +81,17 @@ def is_trace(start: bytes) -> bool:
     >>> is_trace(header_line({})), is_trace(header_line({})[:9]), is_trace(b'{"rows": []}')
     (True, True, False)
     """
-    return has_header(start) or _START.startswith(start.rstrip(b"\0"))
+    return has_header(start) or _START.startswith(start.removeprefix(BOM_UTF8).rstrip(b"\0"))
 
 
 def has_header(start: bytes) -> bool:
     """Whether a file that begins with ``start`` has a trace's header, or enough of one to be nothing else."""
-    return _BEGINS.match(start) is not None
+    return _BEGINS.match(start.removeprefix(BOM_UTF8)) is not None
+
+
+def first_line(file: Bytes) -> bytes:
+    """The line of the header, less the mark that some editors put before a text in UTF-8."""
+    return file.readline(MAX_LINE).removeprefix(BOM_UTF8)
 
 
 def earlier(path: Path) -> list[Piece]:
@@ -179,7 +185,7 @@ def _piece(path: Path, number: int) -> Piece | None:
     """What the file at a path is; ``None`` where it names no run, or cannot be read."""
     try:
         with opened(path) as (file, _):
-            line = file.readline(MAX_LINE)
+            line = first_line(file)
         head = msgspec.json.decode(line, type=_Head)
     except (TraceError, OSError, *DAMAGED, msgspec.MsgspecError, ValueError, RecursionError):
         return None
@@ -191,7 +197,7 @@ def _piece(path: Path, number: int) -> Piece | None:
 def _unbegun(path: Path) -> bool:
     try:
         with opened(path) as (file, _):
-            line = file.readline(MAX_LINE)
+            line = first_line(file)
     except (TraceError, OSError, *DAMAGED):
         return not path.exists()
     return not line.endswith(b"\n") and is_trace(line)

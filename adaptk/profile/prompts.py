@@ -16,6 +16,7 @@ from adaptk.quoted import said, shown
 
 MAX_PROMPTS = 100_000
 MAX_BYTES = 64 * 2**20  # six hundred prompts of 25,000 tokens
+_MOST_LINES = 2 * MAX_PROMPTS  # empty ones among them
 
 
 class PromptsError(ValueError):
@@ -52,6 +53,8 @@ def digest(prompts: Sequence[str]) -> str:
 def _read(data: bytes, name: str) -> tuple[str, ...]:
     prompts: list[str] = []
     for number, line in enumerate(BytesIO(data), start=1):
+        if number > _MOST_LINES:
+            raise PromptsError(f"{name}: has more than {_MOST_LINES} lines: give a prompt on each, and fewer")
         if not line.strip():
             continue
         if len(prompts) >= MAX_PROMPTS:

@@ -21,6 +21,7 @@ import re
 import stat
 import zlib
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +42,8 @@ MAX_REQUESTS = 50_000_000
 """Most requests of a log: the largest public ones, weeks of a cloud's, have some 40 million."""
 
 _MAX_LINE = 2**20  # bytes; keeps a file of something else from filling the memory
+_LONGEST_LINE = 16 * _MAX_LINE  # that is passed over; a longer one is the end of what is read
+_MOST_EMPTY = 2**18  # bytes of empty lines beyond those of lines that hold something
 _MAX_MS = 1e15  # a clock in nanoseconds lies above it
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _PROPER = {column.lower(): column for column in _COLUMNS}
@@ -107,7 +110,7 @@ def read_requests(path: str | os.PathLike[str], lenient: bool = False) -> Loaded
     clock_us, prompt, output, skipped = array("d"), array("q"), array("q"), 0
     origin = last = None
     with _opened(name) as file:
-        lines = _lines(file)
+        lines = _lines(name, file)
         row_of, rows = _recognised(name, lines)
         for number, line in rows:
             try:
@@ -190,16 +193,28 @@ def _opened(name: str) -> Iterator[_Bytes]:
         raise WorkloadError(f"{name!r}: cannot be read ({error}): check the path and its permissions") from None
 
 
-def _lines(file: _Bytes) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not empty with their numbers; of one beyond all reason only the start."""
+def _lines(name: str, file: _Bytes) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not empty with their numbers; of one beyond all reason only the start.
+
+    A few compressed bytes can be lines without end, or a line without end: what holds nothing is not read for long.
+    """
+    empty = 0
     for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
-        rest = line
+        rest, length = line, len(line)
         if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+            line = line.removeprefix(BOM_UTF8)
         if line.strip():
             yield number, line  # first: who refuses it need not wait for its end
-        while len(rest) == _MAX_LINE and not rest.endswith(b"\n"):
+            empty = max(0, empty - length)
+        else:
+            empty += length
+            if empty > _MOST_EMPTY:
+                raise WorkloadError(f"{name}, line {number}: almost all lines up to here are empty: {_FORMS}")
+        while len(rest) == _MAX_LINE and not rest.endswith(b"\n") and length <= _LONGEST_LINE:
             rest = file.readline(_MAX_LINE)
+            length += len(rest)
+        if length > _LONGEST_LINE:
+            raise WorkloadError(f"{name}, line {number}: has more than {_LONGEST_LINE >> 20} MiB: {_FORMS}")
 
 
 def _recognised(
@@ -211,6 +226,8 @@ def _recognised(
         raise WorkloadError(f"{name}: is empty: {_FORMS}")
     if b"\0" in line or line.startswith(_BOMS):
         raise WorkloadError(f"{name}: is no text in UTF-8: {_FORMS}")
+    if not line.lstrip().startswith(b"{") and b"\r" in line.rstrip(b"\r\n"):
+        raise WorkloadError(f"{name}: its lines end in CR alone, as on old Macs: save it with LF or CR LF")
     if line.lstrip().startswith(b"{"):
         return _mooncake_row, _chain((number, line), lines)
     try:

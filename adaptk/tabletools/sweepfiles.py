@@ -19,6 +19,7 @@ from adaptk.tabletools.exported import FIELD
 from adaptk.tabletools.imported import read_text
 
 _MOST_FILES = 10_000  # and results in one of them
+_MOST_LINES = 1_000_000  # of a CSV, empty ones and those within fields among them
 _MOST_DETAIL = 20_000  # signs of a text, or entries of a list
 _RUNS, _SUMMARIES = "run=*.json", ("summary.json", "summary.csv")
 _NO_DRAFTER = "no_drafter"
@@ -109,6 +110,8 @@ def _content(path: Path) -> list[dict[str, Any]]:
     text = read_text(path)
     if path.suffix == ".csv" or text.lstrip()[:1] not in ("{", "["):
         csv.field_size_limit(16 * 2**20)  # results with details hold every token's time
+        if text.count("\n") > _MOST_LINES:
+            raise TableError(f"{path}: has more than {_MOST_LINES} lines: give the summary of one sweep")
         try:
             lines = list(islice(csv.DictReader(io.StringIO(text, newline="")), _MOST_FILES + 1))
         except csv.Error as error:

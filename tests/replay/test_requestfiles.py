@@ -265,6 +265,15 @@ class TestLenient:
         loaded = read(tmp_path, head + b"\n" + long + tail, lenient=True)
         assert (rows(loaded), loaded.skipped) == (THREE, 1)
 
+    @pytest.mark.parametrize("blanks", [b" " * 60_000, b"\n" * 60_000])
+    def test_some_empty_lines_between_requests_are_passed_over(self, tmp_path: Path, blanks: bytes) -> None:
+        assert rows(read(tmp_path, AZURE.replace(b"\r\n", b"\r\n" + blanks + b"\r\n"))) == THREE
+
+    def test_a_line_without_end_is_the_end(self, tmp_path: Path) -> None:
+        """Also of what may be skipped."""
+        with pytest.raises(WorkloadError, match="line 5: has more than 16 MiB: give a CSV"):
+            read(tmp_path, AZURE + b"\n" + b"x" * (2**24 + 1) + b"\n" + AZURE, lenient=True)
+
     def test_nothing_left(self, tmp_path: Path) -> None:
         with pytest.raises(WorkloadError, match="holds no request, no line of 2 can be read: give a CSV"):
             read(tmp_path, HEADER + b"a,b,c\nd\n", lenient=True)
@@ -292,6 +301,9 @@ class TestFilesThatAreNone:
             (b"\x89PNG\r\n\x1a\n\0\0", ", line 1: is no form of request log"),
             (b"\x7fELF\2\1\1\0\0\n", ": is no text in UTF-8: give a CSV"),
             (AZURE.decode().encode("utf-16"), ": is no text in UTF-8: give a CSV"),
+            (AZURE.replace(b"\r\n", b"\r"), ": its lines end in CR alone, as on old Macs: save it with LF or CR LF"),
+            (b"\n" * (2**18 + 1) + AZURE, f", line {2**18 + 1}: almost all lines up to here are empty: give a CSV"),
+            (AZURE + b"\n" + b" " * 2**19 + b"\n" + AZURE, ", line 5: almost all lines up to here are empty"),
             (b"[" + MOONCAKE + b"]", ", line 1: is no form of request log"),
             (b"arrival,prompt,output\n1,2,3\n", ", line 1: is no form of request log ('arrival,prompt,output')"),
             (b"2023-11-16 18:17:03,4808,10\n", ", line 1: is no form of request log"),

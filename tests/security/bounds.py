@@ -6,6 +6,7 @@ seconds and the memory that it took at most.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import resource
@@ -147,6 +148,15 @@ def _journal(folder: Path) -> None:
 
 _IN_TABLE = '{"schema_version":1,"schedule":[[1,2,3]],"meta":{"a":'
 
+
+def _log(start: bytes, nothing: bytes, lenient: bool = False) -> Callable[[Path], object]:
+    """A request log that goes on with 300 MB of something that is no request, in a few bytes."""
+    packed = gzip.compress(nothing * (2**20 // len(nothing)))
+    return lambda folder: read_requests(written(folder / "r.gz", gzip.compress(start) + 300 * packed), lenient)
+
+
+_LOG = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,5,5\n"
+
 REFUSED: dict[str, Callable[[Path], object]] = {
     "table of 1 GB": lambda folder: GoodputTable.load(sparse(folder / "t.json")),
     "table nested 10^5 levels": _deep(10**5, GoodputTable.load),
@@ -184,6 +194,14 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "trace with a row of 10^6 requests": _trace_row,
     "request log of 1 GB without a line": lambda folder: read_requests(sparse(folder / "r.csv")),
     "request log with a line of 10^5 levels": _deep(10**5, read_requests, '{"timestamp":'),
+    "request log of 300 MB of line ends": _log(b"", b"\n"),
+    "request log that ends in 300 MB of line ends": _log(_LOG, b"\r\n", lenient=True),
+    "request log of 300 MB of blanks": _log(b"", b" "),
+    "request log with a line of 300 MB": _log(_LOG, b"x", lenient=True),
+    "prompts in 60 MB of line ends": lambda folder: read_prompts(written(folder / "p.jsonl", b"\n" * 60 * 10**6)),
+    "sweep in 16 MB of line ends": lambda folder: read_source(
+        written(folder / "s.csv", b"request_throughput\n" + b"\n" * (15 << 20) + b"1\n"), "sweep"
+    ),
     "prompts of 1 GB": lambda folder: read_prompts(sparse(folder / "p.jsonl")),
     "prompts of 10^5 levels": _deep(10**5, read_prompts),
     "journal of 1 GB": lambda folder: read_journal(sparse(folder / "a.profile.jsonl")),
