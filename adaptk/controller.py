@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from time import time
 from typing import Any
 
 import numpy as np
 
 from adaptk.acceptance import AcceptancePosterior, PositionBelief
+from adaptk.alone import one_at_a_time, under_way
 from adaptk.arithmetic import vanishing_is_zero
 from adaptk.arms import resolve_arms
 from adaptk.batch import LoadTracker
@@ -24,6 +26,7 @@ from adaptk.peek import Peek
 from adaptk.planner import Planner
 from adaptk.prefill import PrefillCost
 from adaptk.prior import StepTimePrior
+from adaptk.quoted import shown
 from adaptk.settings import Settings
 from adaptk.snapshot import Identity, read_identity
 from adaptk.step import LARGEST_COUNT, StepRecord
@@ -43,6 +46,10 @@ UNLEARNT = ("switching", "no_arm", "extra_drafts", "no_drafts", "waiting", "pref
 
 class Controller:
     """Picks the number of draft tokens per request for every engine step.
+
+    For one thread at a time: an engine that chooses on one thread and observes on another, or asks what is believed on
+    a third, guards each call with a lock of its own. A call while another one is under way is refused with a
+    ``RuntimeError`` and changes nothing; a child forked in the middle of a call needs a controller of its own.
 
     Parameters
     ----------
@@ -69,7 +76,10 @@ class Controller:
     ------
     ValueError
         If there are no arms, an arm is negative, repeated or above a given ``k_max``, ``min_k`` is above every arm, a
-        capture size is no positive number, or ``identity`` is no mapping from text to plain values.
+        capture size is no positive number, ``seed`` is no whole number of at least 0, or ``identity`` is no mapping
+        from text to plain values.
+    TypeError
+        If ``table`` is no ``GoodputTable`` or ``settings`` are no ``Settings``.
 
     Examples
     --------
@@ -91,14 +101,21 @@ class Controller:
         trusted: bool = True,
     ) -> None:
         if table is not None and not isinstance(table, GoodputTable):
-            raise TypeError(f"table is {table!r}: use GoodputTable.load(path), .from_rows(...) or .from_schedule(...)")
+            raise TypeError(
+                f"table is {shown(table)}: use GoodputTable.load(path), .from_rows(...) or .from_schedule(...)"
+            )
+        if settings is not None and not isinstance(settings, Settings):
+            raise TypeError(f"settings is {shown(settings)}: give Settings(...), as Settings(min_k=1)")
+        self._busy = False
         self.table = table
         self.trusted = trusted or table is None
         self.settings = settings = settings or Settings()
         self.identity = read_identity(identity)
         self.arms = resolve_arms(table, arms if arms is not None else settings.arms, k_max)
         if settings.min_k > self.arms[-1]:
-            raise ValueError(f"min_k is {settings.min_k}: no arm of {self.arms} is as large; lower min_k or add an arm")
+            raise ValueError(
+                f"min_k is {shown(settings.min_k)}: no arm of {shown(self.arms)} is as large; lower min_k or add an arm"
+            )
         self.counters = dict.fromkeys(COUNTERS, 0)
         prior = StepTimePrior(table, self.arms, capture_sizes, self.trusted)
         seeds = (None, None) if table is None else (table.acceptance, table.supply)
@@ -106,7 +123,7 @@ class Controller:
         self._latency = LatencyPosterior(prior)
         self._prefill = PrefillCost(prior)
         self._waits = Waits(False if prior.timed and self.trusted else None)
-        self._rng = np.random.default_rng(settings.seed if seed is None else seed)
+        self._rng = np.random.default_rng(settings.seed if seed is None else _seed(seed))
         self._planner = Planner(self._acceptance, self._latency, settings, self._rng, climbing=prior.guessed)
         self._load = LoadTracker()
         self._index = {k: i for i, k in enumerate(self.arms)}
@@ -137,18 +154,28 @@ class Controller:
         Raises
         ------
         ValueError
-            If ``batch_size`` is negative.
+            If one of them is no whole number, of whatever type, or ``batch_size`` is negative.
         """
-        if batch_size <= 0:
-            if batch_size < 0:
-                raise ValueError(f"batch_size is {batch_size}: give the number of scheduled requests, at least 0")
-            return 0
-        planner, load = self._planner, self._load
-        if type(batch_size) is not int or batch_size > LARGEST_COUNT:
-            batch_size = whole_count(batch_size)
+        if type(batch_size) is not int or not 0 < batch_size <= LARGEST_COUNT:
+            batch_size = whole_count(batch_size, "batch_size", 0)
+            if batch_size == 0:
+                return 0
         if context_tokens is not None and (type(context_tokens) is not int or not 0 <= context_tokens < LARGEST_COUNT):
-            context_tokens = whole_count(context_tokens)
-        decoding = int(decodes) if decodes is not None and 0 < decodes < batch_size else batch_size
+            context_tokens = whole_count(context_tokens, "context_tokens")
+        if decodes is not None and type(decodes) is not int:
+            decodes = whole_count(decodes, "decodes")
+        if self._busy:
+            raise under_way("choose")
+        self._busy = True
+        try:
+            return self._decide(batch_size, context_tokens, decodes)
+        finally:
+            self._busy = False
+
+    def _decide(self, batch_size: int, context_tokens: int | None, decodes: int | None) -> int:
+        """As ``choose``, of a batch that is not empty."""
+        planner, load = self._planner, self._load
+        decoding = decodes if decodes is not None and 0 < decodes < batch_size else batch_size
         regime_changed = load.update(decoding, context_tokens, batch_size)
         if regime_changed:
             self._forget_visit()
@@ -176,10 +203,20 @@ class Controller:
         """Learn from a finished step; the decision that it was scheduled with.
 
         The n-th observation belongs to the n-th choice; its drafts stem from the choice before. Never raises on a
-        record that could be constructed.
+        record that could be constructed, unless another call is under way.
         """
         if record.batch_size <= 0:
             return None
+        if self._busy:
+            raise under_way("observe")
+        self._busy = True
+        try:
+            return self._learn(record)
+        finally:
+            self._busy = False
+
+    def _learn(self, record: StepRecord) -> Decision | None:
+        """As ``observe``, from a step that had requests."""
         decision = self._open.popleft() if self._open else None
         self.counters["steps"] += 1
         asked, self._asked = self._asked if record.asked is None else record.asked, record.k
@@ -216,6 +253,7 @@ class Controller:
             self._planner.change_detected(of_time=new_time)
         return decision
 
+    @one_at_a_time
     @vanishing_is_zero
     def belief(self, batch_size: int, context_tokens: int | None = None) -> list[ArmBelief]:
         """What is believed of each arm at a batch size; ``context_tokens`` as in ``choose``.
@@ -223,24 +261,27 @@ class Controller:
         Raises
         ------
         ValueError
-            If ``batch_size`` is not positive.
+            If one of them is no whole number, of whatever type, or ``batch_size`` is not positive.
         """
-        if batch_size <= 0:
-            raise ValueError(f"batch_size is {batch_size}: give at least 1")
-        context = self._load.context if context_tokens is None else context_tokens / batch_size
+        batch_size = whole_count(batch_size, "batch_size", 1)
+        tokens = None if context_tokens is None else whole_count(context_tokens, "context_tokens")
+        context = self._load.context if tokens is None else tokens / batch_size
         allowed = self._planner.allowed(batch_size, context)
         return arm_beliefs(self._acceptance, self._latency, self.table, batch_size, context, allowed)
 
+    @one_at_a_time
     @vanishing_is_zero
     def positions(self) -> list[PositionBelief]:
         """What is believed of the conditional acceptance of each draft position."""
         return self._acceptance.positions()
 
+    @one_at_a_time
     @vanishing_is_zero
     def corrected_table(self) -> GoodputTable:
         """The seed table as now believed; the seed itself where no time was ever seen and it has none."""
         return corrected_table(self.table, self._acceptance, self._latency, self._load.context)
 
+    @one_at_a_time
     def limit_to_graphs(self, covered: Callable[[int, int], bool] | None) -> None:
         """Play no arm for which the engine has captured no graph at a batch size where it has for another one.
 
@@ -286,19 +327,22 @@ class Controller:
         """
         return self._acceptance.counted
 
+    @one_at_a_time
     def peek(self) -> Peek:
         """A copy of what is believed now; between two calls, on the thread that makes them."""
         acceptance, latency = self._acceptance.snapshot(), self._latency.snapshot()
         return Peek(self, acceptance, latency, self._load.context, self._planner.covered, time())
 
+    @one_at_a_time
     def believe(self, peek: Peek) -> None:
         """Believe what a controller of the same making did when it was copied; what it plays next is left undefined."""
         self._acceptance.load(peek.acceptance)
         self._latency.load(peek.latency)
         self._load.context = peek.context
         if peek.covered is not self._planner.covered:
-            self.limit_to_graphs(peek.covered)
+            self._planner.cover(peek.covered)
 
+    @one_at_a_time
     def note_weights_changed(self) -> None:
         """The weights of the target or the drafter were replaced, as between the rounds of reinforcement learning.
 
@@ -311,16 +355,22 @@ class Controller:
         self._forget_visit()
         self._planner.change_detected(of_time=False)
 
+    @one_at_a_time
     def note_engine_restarted(self) -> None:
         """The engine began anew: the steps in flight are lost, and none of their drafts will be verified."""
         self._open.clear()
         self._asked, self._explored = None, False
         self._forget_visit()
 
+    @one_at_a_time
     def note_long_pause(self) -> None:
-        """So much time passed since the last step that step times may be others: they widen as a prior is wide."""
+        """So much time passed since the last step that step times may be others: they widen as a prior is wide.
+
+        Told again and again they widen no further than to five times a prior's variance.
+        """
         self._latency.widen()
 
+    @one_at_a_time
     def snapshot(self) -> dict[str, Any]:
         """Everything needed to go on elsewhere, the random state and open decisions included: plain data, JSON-safe."""
         return taken(self)
@@ -355,6 +405,7 @@ class Controller:
         """
         return restored(cls, snapshot, table, settings, identity, as_prior)
 
+    @one_at_a_time
     def begin_from(self, snapshot: Mapping[str, Any], *, times: bool = True) -> bool:
         """Take over, before the first step, what a snapshot believed of acceptance, and of step times if it can.
 
@@ -442,3 +493,14 @@ class Controller:
         """Break the visit off: its last step is not to end another one."""
         self._visit_end, self._judge = -1, False
         self._planner.cancel_visit()
+
+
+def _seed(seed: int) -> int:
+    """What the draws may start from."""
+    try:
+        whole = index(seed)
+    except TypeError:
+        whole = -1
+    if whole < 0:
+        raise ValueError(f"seed is {shown(seed)}: give a whole number of at least 0")
+    return whole

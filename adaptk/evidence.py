@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
+from operator import index
+from typing import Any
 
+import numpy as np
+
+from adaptk.quoted import shown
 from adaptk.step import LARGEST_COUNT, StepRecord
 
 SHORTEST_MS, LONGEST_MS = 1e-3, 1e8  # what lies beyond is no step's time
+_NUMBERS: tuple[Any, ...] = (Real, Decimal, np.bool_)
 DEAD, REVIVED = 0.01, 0.05  # acceptance of the first draft below which a drafter counts as dead, above which no more
 
 
@@ -52,9 +61,41 @@ def drafter_dead(was_dead: bool, accepted_share: float) -> bool:
     return accepted_share <= REVIVED if was_dead else accepted_share < DEAD
 
 
-def whole_count(value: int) -> int:
-    """A number of requests or tokens, from whatever type and however absurd."""
-    return min(max(int(value), 0), LARGEST_COUNT)
+def whole_count(value: Any, name: str, least: int | None = None) -> int:
+    """A number of requests or tokens, from whatever numeric type and however absurd.
+
+    Raises
+    ------
+    ValueError
+        If it is no whole number, as text or 0.5, or below ``least``; without that, what is below 0 counts as 0.
+
+    Examples
+    --------
+    >>> whole_count(7.0, "batch_size"), whole_count(-5, "batch_size"), whole_count(10**400, "batch_size")
+    (7, 0, 1000000000000)
+    """
+    try:
+        whole: int | None = index(value)
+    except TypeError:
+        whole = _whole(value)
+    if whole is None or (least is not None and whole < least):
+        raise ValueError(f"{name} is {shown(value)}: give a whole number of at least {least or 0}")
+    return min(max(whole, 0), LARGEST_COUNT)
+
+
+def _whole(value: Any) -> int | None:
+    """A number of another type than the whole ones as an int, ``None`` where it is none."""
+    if not isinstance(value, _NUMBERS):
+        return None  # text, too, of which Python would make an int
+    try:
+        if value >= LARGEST_COUNT:  # not written out: Decimal("1e999999999") would fill the memory
+            return LARGEST_COUNT if value < math.inf else None
+        if value <= -LARGEST_COUNT:
+            return -LARGEST_COUNT if value > -math.inf else None
+        whole = int(value)
+    except (TypeError, ValueError, ArithmeticError):  # no number at all, as NaN
+        return None
+    return whole if whole == value else None
 
 
 def _believable(value: float | None) -> float | None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from adaptk.acceptance import AcceptancePosterior
 from adaptk.fullwidth import full_width
+from adaptk.quoted import shown
 from adaptk.roofline import relative_cost, schedule_slope
+from adaptk.step import LARGEST_COUNT
 from adaptk.table import GoodputTable
 
 _KEPT_ROWS = 4096
@@ -40,9 +42,7 @@ class StepTimePrior:
     ) -> None:
         self.table = table
         self.arms = tuple(arms)
-        self.capture_sizes = tuple(sorted(set(capture_sizes)))
-        if any(type(size) is not int or size < 1 for size in self.capture_sizes):
-            raise ValueError(f"capture_sizes are {list(capture_sizes)!r}: give numbers of tokens, at least 1")
+        self.capture_sizes = _sizes(capture_sizes)
         has_times = table is not None and table.has_times
         self.guessed = table is None or not trusted  # nothing was measured here: the table, if any, is a shape
         self.timed = has_times and trusted  # the table's times are this engine's
@@ -139,3 +139,14 @@ class StepTimePrior:
 
     def _nearest(self, k: int) -> int:
         return min(range(len(self.arms)), key=lambda i: (abs(self.arms[i] - k), self.arms[i]))
+
+
+def _sizes(capture_sizes: Sequence[int]) -> tuple[int, ...]:
+    """Rising, each once."""
+    try:
+        sizes = set(capture_sizes)
+        if all(type(size) is int and 1 <= size <= LARGEST_COUNT for size in sizes):
+            return tuple(sorted(sizes))
+    except TypeError:  # no list, or not of numbers
+        pass
+    raise ValueError(f"capture_sizes are {shown(capture_sizes)}: give numbers of tokens, from 1 to 10**12")

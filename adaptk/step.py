@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import gt, le
 from typing import Any
 
@@ -64,8 +64,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     Raises
     ------
     ValueError
-        If the lists differ in length, a request accepted more than it drafted, a count is no whole number of at
-        least 0, or a time is no number.
+        If a list is none, the lists differ in length, a request accepted more than it drafted, a count is no whole
+        number of at least 0, or a time is no number.
 
     Examples
     --------
@@ -98,12 +98,15 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
             sound = (
                 len(drafted) == len(accepted)
                 and type(drafted) is type(accepted) is list
-                and type(sum(accepted) + sum(drafted)) is int
+                and type(drafts := sum(accepted) + sum(drafted)) is int
+                and drafts < LARGEST_COUNT  # and so is each, as none is below 0: cheaper than to look for the largest
                 and all(map(le, accepted, drafted))
                 and (not accepted or min(accepted) >= 0)
-                and (not drafted or max(drafted) < LARGEST_COUNT)
                 and (emitted is None or (type(emitted) is list and len(emitted) == len(drafted)))
-                and (not emitted or (type(sum(emitted)) is int and min(emitted) >= 0))
+                and (
+                    not emitted
+                    or (type(tokens := sum(emitted)) is int and tokens < LARGEST_COUNT and min(emitted) >= 0)
+                )
                 and self.requests is None  # only traces have them, which are not written at each step's expense
                 and type(self.elapsed_ms) is float
                 and (self.device_ms is None or type(self.device_ms) is float)
@@ -124,12 +127,16 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 _REQUIRED = ("batch_size", "k", "prefill_tokens")
+_LISTS_NEEDED = ("drafted", "accepted")
 _COUNTS = (*_REQUIRED, "context_tokens", "draft_k", "asked", "decodes", "gone", "verified")
 
 
 def _refuse(record: StepRecord) -> None:
     """Say what is wrong with a record, if anything is."""
     drafted, accepted, emitted, numbers = record.drafted, record.accepted, record.emitted, record.requests
+    for name, values in (("drafted", drafted), ("accepted", accepted), ("emitted", emitted), ("requests", numbers)):
+        if not (_is_list(values) or (values is None and name not in _LISTS_NEEDED)):
+            raise ValueError(f"{name} is {shown(values)}: give a list with a whole number per request")
     if len(drafted) != len(accepted):
         raise ValueError(f"accepted has {len(accepted)} entries, drafted {len(drafted)}: give one per request")
     for name in ("emitted", "requests"):
@@ -172,6 +179,18 @@ def _make_plain(record: StepRecord) -> None:
         value = getattr(record, name)
         msgspec.structs.force_setattr(record, name, None if value is None else float(value))
     msgspec.structs.force_setattr(record, "waited", bool(record.waited))
+
+
+def _is_list(values: Any) -> bool:
+    """Whether there is a first entry, a second one and so on, all known: a generator would be empty the next time."""
+    if isinstance(values, np.ndarray):
+        return values.ndim == 1 and not np.ma.is_masked(values)
+    if isinstance(values, Mapping) or not hasattr(values, "__getitem__"):
+        return False
+    try:
+        return len(values) >= 0
+    except TypeError:
+        return False
 
 
 def _whole(values: Any) -> bool:

@@ -172,7 +172,7 @@ def test_no_sequence_of_constructible_records_upsets_it(controller: Controller, 
             assert k == 0
         else:
             partly = step.decodes is not None and 0 < step.decodes < step.batch
-            check_decision(controller, k, whole_count(step.decodes if partly else step.batch))
+            check_decision(controller, k, whole_count(step.decodes if partly else step.batch, "decodes"))
             waiting.append(sound_record(k, previous, int(min(step.batch, 10**9)), step.elapsed))
             previous = k
         if step.lost and waiting:

@@ -29,6 +29,7 @@ CHEAP = GoodputTable.from_rows(ROWS, acceptance=[0.95])
 PASSING = (
     *("StepTimePrior._rows", "Cells._index", "LatencyPosterior._views", "LatencyPosterior._places"),
     *("LatencyPosterior._rows", "LatencyPosterior._scratch", "Cusum.run", "Planner._refused"),
+    "Controller._busy",
     *("Controller.unlearnt", "AcceptancePosterior.counted"),  # told to who counts along, and never looked at
 )
 ARGUMENTS = ("Controller.table", "Controller.settings", "StepTimePrior.table")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -85,4 +86,16 @@ def test_a_dead_drafter_must_recover_visibly() -> None:
 
 def test_a_count_is_whole_and_within_reach() -> None:
     """However absurd, it is an int that overflows nowhere."""
-    assert [whole_count(value) for value in (-5, 7, 10**30)] == [0, 7, 10**12]
+    assert [whole_count(value, "batch_size") for value in (-5, 7, 10**30, -1e30)] == [0, 7, 10**12, 0]
+
+
+@given(st.integers() | st.floats() | st.decimals(-(10**40), 10**40) | st.fractions())
+def test_a_count_is_that_number_or_none(value: Any) -> None:
+    """Of any numeric type: the same number as far as there is a whole one, else an error that names it."""
+    if math.isnan(value) or math.isinf(value) or (abs(value) < 10**12 and value != int(value)):
+        with pytest.raises(ValueError, match=r"^decodes is "):
+            whole_count(value, "decodes")
+        return
+    count = whole_count(value, "decodes")
+    assert type(count) is int
+    assert count == min(max(value, 0), 10**12)

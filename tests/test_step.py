@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,21 @@ from adaptk.step import StepRecord
 from tests.strategies import json_values, step_records, without_infinities
 
 GOOD: dict[str, Any] = {"batch_size": 2, "elapsed_ms": 9.0, "k": 3, "drafted": [3, 1], "accepted": [2, 1]}
+
+
+EMITTED = [{"emitted": emitted} for emitted in ([10**12, 1], [10**400, 1], [10**12 - 1, 10**12])]
+NO_LISTS = {
+    "generator": lambda: (count for count in (3, 1)),
+    "iterator": lambda: iter([3, 1]),
+    "map": lambda: map(int, "31"),
+    "number": lambda: 5,
+    "set": lambda: {3, 1},
+    "mapping": lambda: {3: 1, 1: 2},
+    "masked": lambda: np.ma.array([3, 1], mask=[0, 1]),
+    "rows": lambda: np.array([[3, 1], [3, 1]]),
+    "scalar": lambda: np.array(3),
+    "class": lambda: list,
+}
 
 
 def test_optional_fields_are_unknown_by_default() -> None:
@@ -43,7 +59,7 @@ def test_numpy_becomes_plain() -> None:
     assert step == StepRecord(**GOOD, context_tokens=7)
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 10**12}, {"k": 10**300}, {"drafted": [10**12, 1]}])
+@pytest.mark.parametrize("change", [{"batch_size": 10**12}, {"k": 10**300}, {"drafted": [10**12, 1]}, *EMITTED])
 def test_absurd_counts_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"10\*\*12"):
         StepRecord(**{**GOOD, **change})
@@ -106,6 +122,31 @@ def test_accepts(change: dict[str, Any]) -> None:
 def test_refusals_name_field_and_value(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StepRecord(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize("field", ["drafted", "accepted", "emitted", "requests"])
+@pytest.mark.parametrize("make", NO_LISTS.values(), ids=NO_LISTS)
+def test_what_is_no_list_is_refused_by_name(make: Callable[[], Any], field: str) -> None:
+    """Before anything is taken from it: a generator would be empty for whoever reads it next."""
+    with pytest.raises(ValueError, match=rf"^{field} is (.|\n)*: give a list with a whole number per request$"):
+        StepRecord(**{**GOOD, field: make()})
+
+
+@pytest.mark.parametrize("field", ["drafted", "accepted"])
+def test_lists_that_are_needed_are_not_none(field: str) -> None:
+    with pytest.raises(ValueError, match=f"^{field} is None: give a list with a whole number per request$"):
+        StepRecord(**{**GOOD, field: None})
+
+
+def test_a_masked_array_without_a_mask_is_an_array() -> None:
+    assert StepRecord(**{**GOOD, "drafted": np.ma.array([3, 1])}) == StepRecord(**GOOD)
+
+
+def test_counts_whose_sum_alone_is_beyond_are_taken() -> None:
+    """The limit is on each of them."""
+    most = [10**12 - 1] * 2
+    step = StepRecord(**{**GOOD, "drafted": most, "accepted": most, "emitted": most})
+    assert step.drafted == step.accepted == step.emitted == most
 
 
 def test_is_frozen_and_refuses_unknown_fields() -> None:
