@@ -54,6 +54,8 @@ PRIOR_WEIGHT = 4.0  # places never seen before that the prior's own spread is wo
 LEAST_MISFIT = 0.2  # of the prior's variance, at least, is kept however well the table fitted
 ASKED = 0.02  # drafts per request that may be missing from what was asked for
 MOST_WIDENING = 2.0  # times the prior's variance that a surprise may add to all of it
+# Times the prior's uncertainty, to which any number of pauses may add up, and of surprises, which are evidence.
+MOST_PAUSED, MOST_SURPRISED = 5.0, 20.0
 
 
 class LatencyPosterior:
@@ -163,9 +165,21 @@ class LatencyPosterior:
                 self._widen_level(self._wobble)
                 self._wobble = 0.0
 
-    def widen(self, share: float = 1.0) -> None:
-        """Add ``share`` of the prior's uncertainty."""
+    def widen(self, share: float = 1.0, most: float = MOST_PAUSED) -> float:
+        """Add ``share`` of the prior's uncertainty, as far as that leads to ``most`` times it; the share added.
+
+        Wider still, no visit could be afforded that would narrow it again. The level all have in common does not count:
+        the next step tells it.
+        """
+        spare = most - self._apart(self._cov) / self._apart(self._drifting)
+        share = max(0.0, min(share, spare))
         self._cov += share * self._drifting
+        return share
+
+    def _apart(self, cov: Array) -> float:
+        """By how much places may differ from each other: their variances about their mean, summed."""
+        places = cov[: NODES * len(self.arms), : NODES * len(self.arms)]
+        return float(places.trace() - places.sum() / len(places))
 
     def _widen_level(self, variance: float) -> None:
         """Add uncertainty that all arms and batch sizes have in common."""
@@ -364,7 +378,7 @@ class LatencyPosterior:
             room = float(view.h @ self._drifting[np.ix_(view.entries, view.entries)] @ view.h)
             # As far as the table's own uncertainty goes any part of it may be the cause; beyond that it is the engine.
             share = max(0.0, min(MOST_WIDENING, missing / room))
-            self.widen(share)
+            share = self.widen(share, MOST_SURPRISED)
             self._widen_level(max(0.0, missing - share * room))
             lasting = abs(deviation) > LASTING
         gain, spread = self._project(view)

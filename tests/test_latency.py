@@ -12,7 +12,18 @@ from adaptk import designs
 from adaptk import latency as module
 from adaptk.cells import CELL, CELLS, NEVER, cell
 from adaptk.grid import LEVEL, LEVEL_SEED, NODES, between, covariance, node
-from adaptk.latency import AGREE, AGREE_FAR, FLOOR, GROUP, LEAST_PACE, MOST_GROUP, RETURN_STEPS, LatencyPosterior
+from adaptk.latency import (
+    AGREE,
+    AGREE_FAR,
+    FLOOR,
+    GROUP,
+    LEAST_PACE,
+    MOST_GROUP,
+    MOST_PAUSED,
+    MOST_SURPRISED,
+    RETURN_STEPS,
+    LatencyPosterior,
+)
 from adaptk.prefill import LEAST_REST
 from adaptk.prior import StepTimePrior
 from adaptk.table import GoodputTable
@@ -742,6 +753,39 @@ class TestChange:
         assert abs(posterior.moved) < 0.05
 
 
+def apart(posterior: LatencyPosterior) -> float:
+    """By how much the nodes of all arms may differ from their mean, in multiples of the prior."""
+    nodes = NODES * len(ARMS)
+    centred = np.eye(nodes) - 1.0 / nodes
+    places = [cov[:nodes, :nodes] for cov in (smooth_part(posterior)[1], covariance(posterior.prior, LEVEL))]
+    of_beliefs, of_prior = (float(np.trace(centred @ cov @ centred)) for cov in places)
+    return of_beliefs / of_prior
+
+
+class TestPauses:
+    def test_the_first_one_adds_a_prior(self) -> None:
+        """Also while the level is not known, to what is then far wider."""
+        for steps in (0, 30):
+            posterior = fresh()
+            feed(posterior, 2, 64, [1.0] * steps)
+            _, before = smooth_part(posterior)
+            posterior.widen()
+            np.testing.assert_array_equal(smooth_part(posterior)[1], before + covariance(posterior.prior, LEVEL))
+
+    @pytest.mark.parametrize("between", [0, 3, 12])
+    def test_any_number_of_them_widens_to_no_more_than_five_priors(self, between: int) -> None:
+        """Whether steps lie between them or not; what is believed stays a covariance, and one arm's steps narrow it."""
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        for _ in range(200):
+            posterior.widen()
+            feed(posterior, 2, 64, [1.0] * between)
+        assert 4.0 < apart(posterior) <= MOST_PAUSED + 1e-9
+        _, cov = smooth_part(posterior)
+        assert np.linalg.eigvalsh(cov).min() > 0.0
+        assert cov.diagonal().max() < 30.0 * covariance(posterior.prior, LEVEL).diagonal().max()
+
+
 class TestSurprise:
     @pytest.mark.parametrize("factor", [0.8, 0.5, 0.02])
     def test_it_is_booked_after_widening_to_two_standard_deviations(self, factor: float) -> None:
@@ -770,6 +814,17 @@ class TestSurprise:
         # Within what a cell's variance creeps back by in three steps.
         assert moved[0] == pytest.approx(mean + gain * deviation / total, rel=1e-3, abs=1e-6)
         assert moved[1] == pytest.approx(cov - np.outer(gain, gain) / total, rel=1e-3, abs=1e-6)
+
+    def test_any_number_of_them_widens_to_no_more_than_twenty_priors(self) -> None:
+        """A clock that halves and doubles the times of one arm 300 times; the others could never be afforded again."""
+        posterior = fresh()
+        feed(posterior, 2, 64, [1.0] * 30)
+        widest = 0.0
+        for _ in range(300):
+            feed(posterior, 2, 64, [0.5] * 6 + [1.0] * 12)
+            widest = max(widest, apart(posterior))
+        assert posterior.alarms > 100
+        assert 10.0 < widest <= MOST_SURPRISED + 1e-9
 
     @pytest.mark.parametrize("factor", [1.5, 2.0, 3.5])
     def test_of_a_slowdown_only_part_is_believed(self, factor: float) -> None:
