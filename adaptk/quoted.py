@@ -23,7 +23,9 @@ def shown(value: object) -> str:
         text = _Short().repr(value)
     except (ValueError, RecursionError):  # an int of thousands of digits has none
         text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
-    return text if len(text) <= MOST_SIGNS else text[: MOST_SIGNS - 3] + "..."
+    if not text.isprintable():  # other people's types have a repr of many lines, as arrays do
+        text = " ".join(text.split())
+    return plain(text)
 
 
 def said(error: Exception) -> str:

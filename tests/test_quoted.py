@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptk.quoted import MOST_SIGNS, listed, plain, said, shown
 from tests.strategies import json_values
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<\x1b\n\x07>"
 
 
 @given(json_values)
@@ -31,6 +37,20 @@ def test_large_values_cost_no_more_than_their_beginning(value: Any) -> None:
     text = shown(value)
     assert time.process_time() - began < 0.2
     assert len(text) == MOST_SIGNS
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.eye(2), "array([[1., 0.], [0., 1.]])"),
+        ([np.eye(1), "a\n  b"], "[array([[1.]]), 'a\\n  b']"),
+        (Odd(), "<� �>"),
+    ],
+    ids=["array", "list", "odd"],
+)
+def test_what_has_a_repr_of_its_own_is_one_line(value: object, text: str) -> None:
+    """As types of other people do, of many lines and any signs."""
+    assert shown(value) == text
 
 
 @given(st.text(max_size=300))
