@@ -78,8 +78,8 @@ def _read(path: Path) -> str:
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     except FileNotFoundError:
-        said = "is not there, so that a server that watches it has the mode it was started with"
-        raise ValueError(f"{path}: {said}") from None
+        said = "a server that watches it has the mode that it was started with"
+        raise ValueError(f"there is no {path}: {said}") from None
     except OSError as error:
         said = f"cannot be read ({error.strerror or error}): give the file of a server's ADAPTK_CONTROL"
         raise ValueError(f"{path}: {said}") from None

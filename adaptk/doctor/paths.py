@@ -63,7 +63,7 @@ def _trace(path: str, settings: Settings, ranks: int) -> Iterator[Finding]:
         yield Finding(name, "warn", what, "each moves the file of the one before aside", "put {rank} into its name")
         return
     first = Path(filled(path, ranks)[0])
-    aside = "; the older one there is moved aside" if first.exists() else ""
+    aside = "; the one there now is moved aside at the start" if first.exists() else ""
     capped = "" if settings.trace_max_mb is None else f", {settings.trace_max_mb} MB at most"
     free = shutil.disk_usage(first.absolute().parent).free
     what = f"the trace {path} can be written{capped}{aside}"

@@ -43,6 +43,8 @@ def findings(settings: Settings, engine: Engine | None, path: str | None = None)
 def _none(engine: Engine | None) -> Finding:
     if engine is not None and engine.operators_schedule is not None:
         what = "no table: adaptk starts from your num_speculative_tokens_per_batch_size"
+    elif engine is not None and engine.settings.state is not None:
+        what = "no table: where adaptk goes on from no state, it starts from K=0 and climbs"
     else:
         what = "no table: adaptk starts from K=0 and climbs"
     return Finding("table.file", "note", what, "a table spares it the search", "measure one by adaptk profile")

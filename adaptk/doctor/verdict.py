@@ -56,9 +56,12 @@ def _start(engine: Engine) -> str:
     """What it would begin from."""
     path, kept = states.begins(engine.settings, engine.key, engine.outcome.arms)
     if kept == "all":
-        return f"from the state {path}, if that is of the same table"
+        own = "the same schedule" if engine.operators_schedule is not None else "no table, either"
+        return f"from the state {path}, if that is of {'the same table' if engine.seeded is not None else own}"
     table = "from the table" if engine.seeded is not None else "without a table"
-    return f"{table} and with the acceptance of the state {path}" if kept == "acceptance" else table
+    if kept == "acceptance":
+        return f"{table} and with the acceptance of the state {path}"
+    return table if engine.settings.state is None else f"afresh {table}"
 
 
 def _failing(findings: Sequence[Finding], environment: Environment, facts: Facts) -> str:

@@ -97,7 +97,7 @@ def judge(recording: Recording) -> Judged:
         own_table is not None,
         bool(why_foreign),
         _by_table(own_table, lengths, load, chosen, arms),
-        followed,
+        bool(by_adaptk.any()),
         frozenset(k for k, steps in zip(arms, seen.steps.sum(axis=0), strict=True) if steps),
     )
     advice = advise(chosen, load, evidence)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from adaptk.controller import Controller
+from adaptk.quoted import shown
 from adaptk.settings import Settings
 from adaptk.snapshot import fingerprint
 from adaptk.statefile import ForeignError, State, StateError
@@ -121,6 +122,13 @@ def _gone_on(fresh: Controller, place: Place, state: State, key: Mapping[str, An
             return fresh
         fresh.begin_from(snapshot, times=False)
         logger.warning("adaptk begins from the acceptance, widened, of another engine: %s", told)
+        return fresh
+    arms = snapshot.get("arms")
+    if isinstance(arms, list) and arms and arms[-1] != fresh.arms[-1]:
+        why = f"it is of K up to {shown(arms[-1])}, here it is {fresh.arms[-1]}"
+        place.refuse(why)
+        logger.warning("adaptk starts afresh: the state %s, is of no use here: %s. It is moved aside before the first "
+                       "save; give each num_speculative_tokens an ADAPTK_STATE of its own", named, why)  # fmt: skip
         return fresh
     others = _others(fresh, snapshot)
     if others:

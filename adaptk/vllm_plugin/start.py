@@ -125,7 +125,7 @@ def _start(scheduler: Any, settings: Settings, controller: Policy | None, schedu
             logger.warning("adaptk: %s", note)
         if settings.control is not None:
             path = Path(_ranked(settings.control, config))
-            logger.info("adaptk takes its mode from %s, where that is; `adaptk mode` writes it", path)
+            _tell_control(path)
             steering.control = Control(path, steering, price)
     except Exception:
         steering.close()
@@ -156,12 +156,30 @@ def _trace(path: str, header: dict[str, Any], settings: Settings) -> Any:
     from adaptk.trace import TraceError, TraceWriter
 
     try:
-        return TraceWriter(path, header, max_mb=settings.trace_max_mb)
+        writer = TraceWriter(path, header, max_mb=settings.trace_max_mb)
     except TraceError as error:
         if settings.strict:
             raise
         logger.error("adaptk writes no trace: %s", error)
         return None
+    logger.info("adaptk writes a trace to %s", path)
+    return writer
+
+
+def _tell_control(path: Path) -> None:
+    """Say where the mode is taken from; a folder that is not there may be made later, but is most often a mistake."""
+    try:
+        there = path.parent.is_dir()
+    except OSError:  # as of a name that is too long
+        there = False
+    if there:
+        logger.info("adaptk takes its mode from %s, where that is; `adaptk mode` writes it", path)
+    else:
+        logger.warning(
+            "adaptk would take its mode from %s, but there is no folder %s: make it, or give another ADAPTK_CONTROL",
+            path,
+            path.parent,
+        )
 
 
 def _serve_metrics(scheduler: Any, settings: Settings, steering: Steering) -> None:

@@ -28,7 +28,8 @@ def test_without_a_file_there_is_no_mode_to_tell(tmp_path: Path, capsys: pytest.
     assert main(["mode", str(tmp_path / "mode")]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert "the mode it was started with" in err
+    assert "there is no " in err
+    assert "the mode that it was started with" in err
 
 
 @pytest.mark.parametrize("content", [b"", b"yes", b"\xff", b"on" * 1000])

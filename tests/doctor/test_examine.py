@@ -99,10 +99,10 @@ def test_where_something_is_wrong(facts: Facts, env: dict[str, str], ids: list[s
 @pytest.mark.parametrize(
     ("kept", "sentence"),
     [
-        ([0, 1, 3, 7], "starting from the state {}, if that is of the same table."),
+        ([0, 1, 3, 7], "starting from the state {}, if that is of no table, either."),
         ([0, 7], "starting without a table and with the acceptance of the state {}."),
-        ([0, 1, 3], "starting without a table."),
-        (None, "starting without a table."),
+        ([0, 1, 3], "starting afresh without a table."),
+        (None, "starting afresh without a table."),
     ],
 )
 def test_a_state_that_is_there(kept: list[int] | None, sentence: str, tmp_path: Path) -> None:

@@ -269,3 +269,18 @@ class TestEngine:
         assert "PIECEWISE" in line
         assert scheduler.adaptk.mode == "shadow"
         scheduler.shutdown()
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "x" * 300])
+def test_a_folder_that_is_not_there_is_a_warning(model: Path, tmp_path: Path, log: Lines, folder: str) -> None:
+    """When the file is needed it would be too late to find out; made later, it is obeyed."""
+    path = tmp_path / folder / "mode"
+    cls = adaptive(Scheduler, settings=Settings(mode="on", control=str(path)))
+    scheduler = build_scheduler(cls, build_config(model))
+    (line,) = log.having("WARNING")
+    assert f"there is no folder {path.parent}: make it, or give another ADAPTK_CONTROL" in line
+    if folder == "nowhere":
+        path.parent.mkdir()
+        path.write_text("off")
+        until(lambda: scheduler.adaptk.mode == "off")
+    scheduler.shutdown()
