@@ -33,7 +33,7 @@ class Evidence(NamedTuple):
     has_table: bool
     foreign: bool  # whether a table is there that is of another engine
     by_table: Callable[[int, int], bool]  # whether the table speaks for a group's new K at a batch size not recorded
-    steered: bool  # whether adaptk's own K were played
+    steered: bool  # whether adaptk's own K were ever played
     timed: frozenset[int]  # K of which any step was timed
 
 
@@ -205,7 +205,7 @@ def _why_unjudged(ranges: list[RangeAdvice], evidence: Evidence) -> str:
         return f"Not decided: K={listed(hardly)}, which you have, {were} hardly played in this trace."
     own = sorted({each.k_now for each in ranges})
     played = listed([f"K={k}" for k in own])
-    often = " often enough" if evidence.timed.difference(own) else ""
+    often = " often enough" if evidence.steered or evidence.timed.difference(own) else ""
     were = f"{'was' if len(own) == 1 else 'were'} timed{often} here"
     if evidence.has_table:
         return f"Not decided: only {played} {were}, and the table has no other K."

@@ -123,6 +123,14 @@ class TestNoTable:
         assert advice.verdict == "undecided"
         assert "only K=3 was timed often enough here" in advice.sentence
 
+    def test_who_recorded_with_adaptk_on_is_not_told_to_switch_it_on(self, tmp_path: Path) -> None:
+        """Some hundred steps of one batch size, in which the others were hardly played: more of the same is asked for."""
+        recorded = shadow(tmp_path / "t.jsonl", 0, low=8, high=8, steps=200, on=True, seeded=False)
+        advice = analyse([recorded.path], simulate=False).advice
+        assert advice.verdict == "undecided"
+        assert "only K=3 was timed often enough here" in advice.sentence
+        assert "record for longer with adaptk on" in advice.next_steps[0]
+
     def test_a_schedule_that_plays_both_is_judged_where_they_meet(self, tmp_path: Path) -> None:
         """K=3 up to 32 and K=1 above: the edge tells of both, nothing is concluded of K=0."""
         recorded = shadow(tmp_path / "t.jsonl", 0, schedule=[[1, 32, 3], [33, 512, 1]], low=8, high=100, steps=3000)
