@@ -124,7 +124,7 @@ class TestNoTable:
         assert "only K=3 was timed often enough here" in advice.sentence
 
     def test_who_recorded_with_adaptk_on_is_not_told_to_switch_it_on(self, tmp_path: Path) -> None:
-        """Some hundred steps of one batch size, in which the others were hardly played: more of the same is asked for."""
+        """Some hundred steps of one batch size, in which others were hardly played: more of the same is asked for."""
         recorded = shadow(tmp_path / "t.jsonl", 0, low=8, high=8, steps=200, on=True, seeded=False)
         advice = analyse([recorded.path], simulate=False).advice
         assert advice.verdict == "undecided"
