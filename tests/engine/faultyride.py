@@ -19,7 +19,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from adaptk import GoodputTable
 from adaptk.vllm_plugin import control, plugin, state, steering, weights
 from adaptk.vllm_plugin import scheduler as scheduling
-from adaptk.vllm_plugin.metrics import beliefs, page
+from adaptk.vllm_plugin.metrics import beliefs, page, server
 from tests.engine.driver import Step, Worker, build_config, build_scheduler, make_request
 from tests.engine.metricspages import free_port, scraped
 
@@ -161,6 +161,7 @@ class Ride:
             patch.setattr(control, "PERIOD_S", 60.0)  # it looks when it is told to
             patch.setattr(state, "QUIET_S", 60.0)  # it is saved at the end
             patch.setattr(page, "_PATIENCE_S", 0.0)  # who asks does so between two steps, and holds up the next one
+            patch.setattr(server, "_SHARE", 1.0)  # and its thread has no rest that a short ride would end in
             for module in (page, beliefs):
                 patch.setattr(module, "GIVE_WAY_S", 0.0)
             (self.folder / "mode").unlink(missing_ok=True)
