@@ -54,7 +54,7 @@ def test_other_spellings(tmp_path: Path, there: bool, monkeypatch: pytest.Monkey
 
 
 def test_paths_of_their_own_and_paths_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say nothing: not even a loop, a null byte, a name that is too long, or a folder that is gone."""
+    """Say nothing: not even a loop, a name that is too long, or a folder that is gone."""
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -62,5 +62,5 @@ def test_paths_of_their_own_and_paths_that_are_none(tmp_path: Path, monkeypatch:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     refuse_one_file(Settings())
-    for odd in ("a\0b", "x" * 300, str(loop), "y/" * 3000, "\udcff", "gone"):
+    for odd in ("x" * 300, str(loop), "y/" * 3000, "\udcff", "gone"):
         refuse_one_file(Settings(table=odd, trace=str(tmp_path / "t"), state=str(tmp_path / "s"), control="c"))

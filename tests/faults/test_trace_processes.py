@@ -84,6 +84,7 @@ def test_a_process_that_is_interrupted_writes_what_waits(tmp_path: Path) -> None
         import os, signal, sys
         from adaptk import trace
         from tests.faults.disks import row
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are told to ignore it
         trace._POLL_S = 30.0
         writer = trace.TraceWriter(sys.argv[1])
         for seq in range(5000):
