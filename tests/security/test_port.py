@@ -355,8 +355,10 @@ def test_who_waits_is_ended_by_nobody() -> None:
         assert [everything(client).rpartition(b"\r\n\r\n")[2].decode() for client in waiting] == names
 
 
-def test_who_takes_its_page_is_not_ended_by_who_takes_none() -> None:
+def test_who_takes_its_page_is_not_ended_by_who_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room is made by those that asked and do not read, though the one that reads has been there for longer."""
+    monkeypatch.setattr(server, "_LASTS_S", 120.0)  # so large a page may take longer than a client has
+    monkeypatch.setattr(server, "_SHARE", 0.5)
     page = b"x" * (12 << 20)  # more than the system keeps for who reads little
     with served(lambda _: ("text/plain", page)) as here, ExitStack() as stack:
 
@@ -372,11 +374,17 @@ def test_who_takes_its_page_is_not_ended_by_who_takes_none() -> None:
         reader = narrow()
         idle = [narrow() for _ in range(MOST - 1)]
         taken = 0
+
+        def take() -> int:
+            piece = reader.recv(1 << 16)
+            assert piece, f"it was ended after {taken} bytes"
+            return len(piece)
+
         while taken < len(page) >> 1:  # more than the system had taken off the server's hands
-            taken += len(reader.recv(1 << 16))
+            taken += take()
         for _ in range(4):
             assert said(here, ASKS).endswith(b"x")
-            taken += len(reader.recv(1 << 16))
+            taken += take()
         while piece := reader.recv(1 << 16):
             taken += len(piece)
         assert taken > len(page) - 1000
