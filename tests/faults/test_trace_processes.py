@@ -270,7 +270,8 @@ def test_memory_is_bounded_whatever_the_batch(tmp_path: Path) -> None:
             writer.write(fresh, decision)
         dropped = writer.dropped
         writer.write(row(0, 10**6)[0])
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, writer.dropped - dropped)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+        print(grown, writer.dropped - dropped, flush=True)
         os._exit(0)
     """
     done = run(code, tmp_path / "t.jsonl")
